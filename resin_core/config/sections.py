@@ -1,0 +1,124 @@
+"""The sections of a configuration file: every key is a typed, described field, unknown keys are errors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from resin_core.records import UnitKind
+
+
+class Section(BaseModel):
+    """Base of every section."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class IndexSection(Section):
+    """Where the index is."""
+
+    uri: str | None = Field(None, description="Folder of the index: a path or a URI of a pyarrow filesystem.")
+
+
+class EmbeddedSection(Section):
+    """The language model server that Resin starts itself when no base_url is set."""
+
+    model_path: str | None = Field(None, description="A GGUF file to use instead of the named model.")
+    cache_dir: str | None = Field(None, description="Folder for weights; default: resin in the user's cache folder.")
+    threads: int | None = Field(None, ge=1, le=256, description="Compute threads; default: the cores, at least one.")
+    slots: int = Field(4, ge=1, le=64, description="Requests decoded at once; llm.max_concurrency should match.")
+    slot_context_tokens: int = Field(4096, ge=512, description="Context length of each slot, in tokens.")
+    start_timeout_s: float = Field(120.0, gt=0, description="How long the server may take to become healthy.")
+
+
+class LLMSection(Section):
+    """The language model: any OpenAI-compatible endpoint, or the embedded server."""
+
+    base_url: str | None = Field(None, description="Root of an OpenAI-compatible API, ending in /v1; unset: embedded.")
+    model: str = Field(
+        "qwen2.5-coder-1.5b-instruct", description="Model name at the endpoint, or of the embedded server."
+    )
+    api_key: SecretStr | None = Field(None, description="Bearer key of the endpoint.")
+    max_concurrency: int = Field(4, ge=1, le=4096, description="Requests in flight at once.")
+    request_timeout_s: float = Field(300.0, gt=0, description="Longest wait for one whole reply.")
+    connect_timeout_s: float = Field(10.0, gt=0, description="Longest wait for a connection.")
+    max_retries: int = Field(4, ge=0, le=20, description="Further tries after an error that may pass.")
+    backoff_base_s: float = Field(0.5, gt=0, description="First pause between tries; doubles each time, with jitter.")
+    backoff_max_s: float = Field(30.0, gt=0, description="Longest pause between tries, Retry-After included.")
+    context_tokens: int | None = Field(None, ge=512, description="Context length; unset: what the server says.")
+    seed: int = Field(7, description="Sampling seed sent with each call.")
+    embedded: EmbeddedSection = EmbeddedSection()
+
+
+class EncoderSection(Section):
+    """The text encoder (RESIN appendix A.5)."""
+
+    model: str = Field("all-MiniLM-L6-v2", description="Packaged name, a folder, or a hub name.")
+    device: str = Field("cpu", description="cpu, cuda or cuda:N.")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 runs under autocast.")
+    batch_size: int = Field(64, ge=1, description="Texts encoded together.")
+
+
+class IndexingSection(Section):
+    """The indexing job."""
+
+    window_sentences: int = Field(24, ge=2, le=200, description="Sentences of a long document shown in one call.")
+    window_chars: int = Field(4000, ge=200, description="Characters of a long document shown in one call, at most.")
+    single_call: bool = Field(True, description="One call for passages and units of a window, instead of two.")
+    max_sentence_chars: int = Field(1200, ge=80, description="Longer sentences are cut at white space.")
+    max_units_per_sentence: int = Field(2, ge=1, le=10, description="Cap of units asked for, times sentences shown.")
+    repair_attempts: int = Field(1, ge=0, le=3, description="Further tries after a reply that does not fit.")
+    max_document_bytes: int = Field(64_000_000, ge=1000, description="A larger file or record is rejected.")
+    documents_per_task: int = Field(8, ge=1, description="Documents that share one extraction task.")
+    llm_actors: int = Field(1, ge=1, description="Extraction actors; each keeps its share of llm.max_concurrency.")
+    encoder_actors: int = Field(1, ge=1, description="Embedding actors.")
+    cpus: int | None = Field(None, ge=1, description="CPUs of the local Ray; unset: what the machine has, at least 2.")
+
+
+class RetrievalSection(Section):
+    """Candidates per hop and what the composer may see (RESIN section 3.5)."""
+
+    top_k: int = Field(10, ge=1, le=1000, description="Units kept per hop.")
+    kinds: tuple[UnitKind, ...] = Field((), description="Only these unit kinds; empty: all.")
+    evidence_tokens: int = Field(1200, ge=50, description="Evidence budget of the composer, in tokens.")
+
+
+class PlannerSection(Section):
+    """Question planning (RESIN section 3.5)."""
+
+    max_hops: int = Field(4, ge=1, le=16, description="Hops of a plan, at most.")
+    decompose: bool = Field(True, description="Off: the question itself is the only hop.")
+
+
+class ResinSection(Section):
+    """Settings of the resin strategy."""
+
+    select: Literal["auto", "always", "never"] = Field(
+        "auto", description="Source selection: auto asks the model only when more was found than the budget holds."
+    )
+    hop_solvers: bool = Field(True, description="Answer each hop for the audit trail, beside composition.")
+    derivation: Literal["auto", "always", "never"] = Field(
+        "auto", description="Facts, sums and comparisons before the answer: auto when the question needs numbers."
+    )
+
+
+class StrategiesSection(Section):
+    """One block per strategy."""
+
+    default: str = Field("resin", description="Strategy used when none is named.")
+    max_question_chars: int = Field(8000, ge=10, description="A longer question is refused.")
+    deadline_s: float = Field(600.0, gt=0, description="Longest time for one answer.")
+    resin: ResinSection = ResinSection()
+
+
+class ResinConfig(Section):
+    """The whole configuration."""
+
+    index: IndexSection = IndexSection()
+    llm: LLMSection = LLMSection()
+    encoder: EncoderSection = EncoderSection()
+    indexing: IndexingSection = IndexingSection()
+    retrieval: RetrievalSection = RetrievalSection()
+    planner: PlannerSection = PlannerSection()
+    strategies: StrategiesSection = StrategiesSection()

@@ -1,0 +1,1 @@
+"""Local models: weights by name, and the language model server that Resin starts itself."""

@@ -1,0 +1,1 @@
+"""Sources to documents: which files a source means, and one reader for each kind of file."""

@@ -1,0 +1,1 @@
+"""Text: bytes decoded without loss, and sentences with exact offsets."""
