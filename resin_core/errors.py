@@ -31,16 +31,29 @@ Messages name the thing, the value and the way to mend it. `exit_code` is what t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from resin_core.records import Usage
 
 
 class ResinError(Exception):
-    """Root of the tree; `exit_code` is the status the command line ends with."""
+    """Root of the tree; `exit_code` is the status the command line ends with.
+
+    Every error can be pickled, so that it keeps its class and attributes on its way between processes. As with any
+    exception, its cause and traceback stay behind.
+    """
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is rebuilt as cls(*args) by default, which fails where __init__ takes more than the message.
+        return _rebuild, (type(self), self.args), dict(self.__dict__)
+
+
+def _rebuild(kind: type[ResinError], args: tuple[Any, ...]) -> ResinError:
+    """An error without its attributes, which pickle then restores; __init__ is not run."""
+    return kind.__new__(kind, *args)
 
 
 class ConfigError(ResinError):

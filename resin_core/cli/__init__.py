@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `resin` command: thin files over the core; heavy libraries are imported when a command needs them."""

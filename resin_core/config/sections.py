@@ -63,7 +63,7 @@ class EncoderSection(Section):
 class IndexingSection(Section):
     """The indexing job."""
 
-    window_sentences: int = Field(24, ge=2, le=200, description="Sentences of a long document shown in one call.")
+    window_sentences: int = Field(10, ge=2, le=200, description="Sentences of a long document shown in one call.")
     window_chars: int = Field(4000, ge=200, description="Characters of a long document shown in one call, at most.")
     single_call: bool = Field(True, description="One call for passages and units of a window, instead of two.")
     max_sentence_chars: int = Field(1200, ge=80, description="Longer sentences are cut at white space.")
@@ -81,6 +81,7 @@ class RetrievalSection(Section):
 
     top_k: int = Field(10, ge=1, le=1000, description="Units kept per hop.")
     kinds: tuple[UnitKind, ...] = Field((), description="Only these unit kinds; empty: all.")
+    min_score: float = Field(0.2, ge=-1, le=1, description="Units with a lower cosine are no candidates.")
     evidence_tokens: int = Field(1200, ge=50, description="Evidence budget of the composer, in tokens.")
 
 
@@ -97,7 +98,9 @@ class ResinSection(Section):
     select: Literal["auto", "always", "never"] = Field(
         "auto", description="Source selection: auto asks the model only when more was found than the budget holds."
     )
-    hop_solvers: bool = Field(True, description="Answer each hop for the audit trail, beside composition.")
+    hop_solvers: Literal["auto", "always", "never"] = Field(
+        "auto", description="Answer each hop for the audit, beside composition: auto unless the model is embedded."
+    )
     derivation: Literal["auto", "always", "never"] = Field(
         "auto", description="Facts, sums and comparisons before the answer: auto when the question needs numbers."
     )

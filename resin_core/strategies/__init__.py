@@ -1,1 +1,1 @@
-"""TODO."""
+"""The online loops, each once, over four ports; the command line, the server and the evaluation run this code."""

@@ -1,0 +1,30 @@
+"""Content keys: what an extraction result depends on, and so when it may be used again."""
+
+from __future__ import annotations
+
+from resin_core import ids
+from resin_core.config.sections import IndexingSection
+from resin_core.indexing.extract import prompts_used
+from resin_core.records import Document
+
+_SETTINGS = (
+    "window_sentences",
+    "window_chars",
+    "max_sentence_chars",
+    "max_units_per_sentence",
+    "repair_attempts",
+    "single_call",
+)
+
+
+def document_key(document: Document) -> str:
+    """Of everything that the model sees or the index stores of a document."""
+    metadata = [part for pair in sorted(document.metadata.items()) for part in pair]
+    return ids.digest((document.doc_id, document.title, document.uri, document.content_hash, *metadata), 32)
+
+
+def extraction_key(settings: IndexingSection, model: str) -> str:
+    """Of prompts, model and settings: results under another key are not mixed in."""
+    values = [f"{name}={getattr(settings, name)}" for name in _SETTINGS]
+    prompts = [part for pair in sorted(prompts_used(settings).items()) for part in pair]
+    return ids.digest((model, *values, *prompts), 16)

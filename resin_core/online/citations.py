@@ -1,0 +1,115 @@
+"""From sentence labels in the composer's text to checked, renumbered citations.
+
+A label that no sentence of the buffer has is removed, never passed on. Labels are renumbered in the order of their
+first use, also while the text streams.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rapidfuzz import fuzz
+
+from resin_core.prompts.base import shown
+from resin_core.prompts.compose import sentence_text
+from resin_core.records import Citation, Sentence, SourcePassage
+from resin_core.text.sentences import sentence_spans
+
+Labels = Mapping[int, tuple[SourcePassage, Sentence]]
+
+_GROUP = re.compile(r"\[([^\[\]]{0,60})\]")
+_NUMBERS = re.compile(r"\s*\d+(?:\s*(?:,|;|and|-|–)\s*\d+)*\s*")
+_HELD_CHARS = 64
+_LIKENESS = 70.0
+
+
+class CitationStream:
+    """Rewrites `[label]` groups piece by piece; holds back text only while a bracket is open."""
+
+    def __init__(self, labels: Labels) -> None:
+        self._labels = labels
+        self._order: dict[int, int] = {}
+        self._held = ""
+        self.removed: list[str] = []
+
+    @property
+    def used(self) -> list[int]:
+        """Labels in the order of their numbers."""
+        return list(self._order)
+
+    def feed(self, piece: str) -> str:
+        """What may be shown after this piece."""
+        self._held += piece
+        opened = self._held.rfind("[")
+        closed = opened >= 0 and "]" in self._held[opened:]
+        if opened < 0 or closed or len(self._held) - opened > _HELD_CHARS:
+            ready, self._held = self._held, ""
+        else:
+            ready, self._held = self._held[:opened], self._held[opened:]
+        return _GROUP.sub(self._rewrite, ready)
+
+    def finish(self) -> str:
+        """What was still held back."""
+        ready, self._held = self._held, ""
+        return _GROUP.sub(self._rewrite, ready)
+
+    def number_of(self, label: int) -> int:
+        """The citation number of a label, given on first use."""
+        return self._order.setdefault(label, len(self._order) + 1)
+
+    def citations(self) -> tuple[Citation, ...]:
+        """One citation a label used, with the exact span of its sentence."""
+        return tuple(_citation(number, *self._labels[label]) for label, number in self._order.items())
+
+    def _rewrite(self, match: re.Match[str]) -> str:
+        inside = match[1]
+        if not _NUMBERS.fullmatch(inside):
+            return match[0]
+        known = []
+        for label in _expand(inside):
+            if label in self._labels:
+                known.append(label)
+            else:
+                self.removed.append(str(label))
+        return "".join(f"[{self.number_of(label)}]" for label in dict.fromkeys(known))
+
+
+def attribute(text: str, labels: Labels, stream: CitationStream) -> str:
+    """For an answer without any reference: adds to each sentence the source sentence it plainly repeats, if any."""
+    pieces, at = [], 0
+    plain = {label: shown(sentence_text(*pair)) for label, pair in labels.items()}
+    for start, end in sentence_spans(text):
+        said = text[start:end]
+        scored = [(fuzz.token_set_ratio(said, source), -label) for label, source in plain.items()]
+        best, label = max(scored, default=(0.0, 0))
+        pieces.append(text[at:end])
+        if best >= _LIKENESS:
+            pieces.append(f" [{stream.number_of(-label)}]")
+        at = end
+    return "".join(pieces) + text[at:]
+
+
+def _expand(inside: str) -> list[int]:
+    found: list[int] = []
+    for part in re.split(r"[,;]|and", inside):
+        ends = [int(number) for number in re.findall(r"\d{1,6}", part)]
+        if len(ends) == 2 and 0 <= ends[1] - ends[0] <= 10:
+            found += range(ends[0], ends[1] + 1)
+        else:
+            found += ends
+    return found
+
+
+def _citation(number: int, source: SourcePassage, sentence: Sentence) -> Citation:
+    return Citation(
+        number=number,
+        passage_id=source.passage.passage_id,
+        doc_id=source.passage.doc_id,
+        title=source.title,
+        uri=source.uri,
+        sentence_ids=(sentence.sentence_id,),
+        char_start=sentence.char_start,
+        char_end=sentence.char_end,
+        text=sentence_text(source, sentence),
+    )

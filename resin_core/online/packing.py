@@ -1,0 +1,156 @@
+"""From candidates per hop to source passages within the evidence budget: each hop gets its share first.
+
+Source: RESIN section 3.6; shares are ours: no hop may starve another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from resin_core.llm.context import count_tokens_estimate
+from resin_core.prompts.base import shown
+from resin_core.prompts.compose import sentence_text
+from resin_core.records import Candidate, Record, Sentence, SourcePassage
+
+_LABEL_TOKENS = 4
+
+
+class Packed(Record):
+    """All passages that were found, best first hop by hop, and those that fit the budget, in composing order."""
+
+    pool: tuple[SourcePassage, ...]
+    fitting: tuple[SourcePassage, ...]
+
+    @property
+    def all_fit(self) -> bool:
+        """Nothing was left out or shortened."""
+        return self.pool == self.fitting
+
+
+def pack(
+    candidates: Sequence[Sequence[Candidate]], passages: Mapping[str, SourcePassage], budget_tokens: int
+) -> Packed:
+    """Takes turns over the hops: a passage that another hop brought already costs nothing again.
+
+    First every hop may fill its share of the budget, then what is left goes round again. A passage too long for the
+    room left is shortened to the sentences its units stand in.
+    """
+    ranked = _by_hop(candidates, passages)
+    pool = tuple(_merge(ranked))
+    merged = {source.passage.passage_id: source for source in pool}
+    share = budget_tokens / max(1, len(ranked))
+    spent = [0.0] * len(ranked)
+    taken: dict[str, SourcePassage] = {}
+    left = float(budget_tokens)
+    for limited in (True, False):
+        queues = [[pid for pid in hop if pid not in taken] for hop in ranked]
+        while any(queues):
+            for number, queue in enumerate(queues):
+                if not queue:
+                    continue
+                pid = queue.pop(0)
+                if pid in taken:
+                    continue
+                room = min(left, share - spent[number]) if limited else left
+                fitted = _fit(merged[pid], candidates, room)
+                if fitted is None and not limited:
+                    continue
+                if fitted is None:
+                    queue.clear()
+                    continue
+                taken[pid] = fitted
+                cost = tokens(fitted)
+                spent[number] += cost
+                left -= cost
+    return Packed(pool=pool, fitting=tuple(taken[pid] for pid in merged if pid in taken))
+
+
+def within(passages: Sequence[SourcePassage], budget_tokens: int) -> tuple[SourcePassage, ...]:
+    """The passages, in order, as far as the budget goes."""
+    kept, left = [], budget_tokens
+    for source in passages:
+        cost = tokens(source)
+        if cost <= left:
+            kept.append(source)
+            left -= cost
+    return tuple(kept)
+
+
+def tokens(source: SourcePassage) -> int:
+    """Estimated cost of a passage as the composer sees it."""
+    title = count_tokens_estimate(shown(source.title)) + _LABEL_TOKENS
+    return title + sum(_sentence_tokens(source, sentence) for sentence in source.sentences)
+
+
+def _sentence_tokens(source: SourcePassage, sentence: Sentence) -> int:
+    return count_tokens_estimate(shown(sentence_text(source, sentence))) + _LABEL_TOKENS
+
+
+def _by_hop(
+    candidates: Sequence[Sequence[Candidate]], passages: Mapping[str, SourcePassage]
+) -> list[dict[str, SourcePassage]]:
+    hops: list[dict[str, SourcePassage]] = []
+    for number, row in enumerate(candidates, start=1):
+        hop: dict[str, SourcePassage] = {}
+        for candidate in row:
+            pid = candidate.unit.passage_id
+            if pid not in passages:
+                continue
+            if pid in hop:
+                ids = (*hop[pid].unit_ids, candidate.unit.unit_id)
+                hop[pid] = hop[pid].model_copy(update={"unit_ids": ids})
+            else:
+                hop[pid] = passages[pid].model_copy(
+                    update={"hops": (number,), "unit_ids": (candidate.unit.unit_id,), "score": candidate.score}
+                )
+        hops.append(hop)
+    return hops
+
+
+def _merge(ranked: Sequence[dict[str, SourcePassage]]) -> list[SourcePassage]:
+    """Best of each hop first, then second best, ...: the order of the pool and of composition."""
+    merged: dict[str, SourcePassage] = {}
+    queues = [list(hop.values()) for hop in ranked]
+    for depth in range(max((len(queue) for queue in queues), default=0)):
+        for queue in queues:
+            if depth >= len(queue):
+                continue
+            source = queue[depth]
+            pid = source.passage.passage_id
+            if pid not in merged:
+                merged[pid] = source
+                continue
+            known = merged[pid]
+            merged[pid] = known.model_copy(
+                update={
+                    "hops": tuple(sorted({*known.hops, *source.hops})),
+                    "unit_ids": tuple(dict.fromkeys((*known.unit_ids, *source.unit_ids))),
+                    "score": max(known.score, source.score),
+                }
+            )
+    return list(merged.values())
+
+
+def _fit(source: SourcePassage, candidates: Sequence[Sequence[Candidate]], room: float) -> SourcePassage | None:
+    if tokens(source) <= room:
+        return source
+    stated = [
+        sentence_id
+        for row in candidates
+        for candidate in row
+        if candidate.unit.passage_id == source.passage.passage_id
+        for sentence_id in candidate.unit.sentence_ids
+    ]
+    left = room - count_tokens_estimate(shown(source.title)) - _LABEL_TOKENS
+    by_id = {sentence.sentence_id: sentence for sentence in source.sentences}
+    kept: set[str] = set()
+    for sentence_id in dict.fromkeys(stated):
+        if sentence_id not in by_id:
+            continue
+        cost = _sentence_tokens(source, by_id[sentence_id])
+        if cost <= left:
+            kept.add(sentence_id)
+            left -= cost
+    if not kept:
+        return None
+    return source.model_copy(update={"sentences": tuple(s for s in source.sentences if s.sentence_id in kept)})

@@ -1,0 +1,58 @@
+"""Collects the trace of one question."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from resin_core.records import Trace, TraceEvent, Usage
+from resin_core.strategies.ports import Call
+
+
+class Recorder:
+    """Events of one question, with times since its start and the usage of all its model calls."""
+
+    def __init__(self, question: str, strategy: str, generation: str) -> None:
+        self.trace_id = "t" + uuid.uuid4().hex[:16]
+        self.question, self.strategy, self.generation = question, strategy, generation
+        self.usage = Usage()
+        self.timings_s: dict[str, float] = {}
+        self._started = time.monotonic()
+        self._events: list[TraceEvent] = []
+
+    def now_s(self) -> float:
+        """Seconds since the question came."""
+        return time.monotonic() - self._started
+
+    def add(self, stage: str, started_s: float, data: dict[str, Any], calls: Sequence[Call] = ()) -> None:
+        """One stage's event and one for each model call behind it; `started_s` is on `now_s`'s scale."""
+        seconds = self.now_s() - started_s
+        self.timings_s[stage] = round(self.timings_s.get(stage, 0.0) + seconds, 4)
+        at = round(started_s, 4)
+        self._events.append(TraceEvent(stage=stage, started_s=at, seconds=round(seconds, 4), data=data))
+        for call in calls:
+            self.usage += call.usage
+            self._events.append(
+                TraceEvent(
+                    stage=f"{stage}.call",
+                    started_s=at,
+                    seconds=round(call.seconds, 4),
+                    prompt_id=call.prompt_id,
+                    model=call.model,
+                    usage=call.usage,
+                    failure=call.failure,
+                    data={"reply": call.raw} if call.raw else {},
+                )
+            )
+
+    def trace(self) -> Trace:
+        """Everything so far, in the order of the stages' starts."""
+        return Trace(
+            trace_id=self.trace_id,
+            question=self.question,
+            strategy=self.strategy,
+            generation=self.generation,
+            events=tuple(sorted(self._events, key=lambda event: event.started_s)),
+        )
