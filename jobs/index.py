@@ -21,7 +21,7 @@ from jobs.work import WorkFolder
 from resin_core import __version__
 from resin_core.config import ResinConfig
 from resin_core.encoder import SentenceEncoder
-from resin_core.errors import IndexMismatchError, IndexMissingError, ResinError
+from resin_core.errors import IndexMismatchError, IndexMissingError, ResinError, SourceError
 from resin_core.indexing.extract import prompts_used
 from resin_core.indexing.keys import extraction_key
 from resin_core.indexing.report import IndexProgress, IndexReport, Progress
@@ -32,6 +32,8 @@ from resin_core.store.filesystem import IndexFolder
 from resin_core.store.manifest import FileEntry, Manifest, Stamp, read_manifest
 from resin_core.store.schema import to_table
 from resin_core.store.writer import IndexWriter
+
+_RAY_ADVICE = "\nFailed to apply UDF transform after "
 
 
 def run(
@@ -44,7 +46,7 @@ def run(
     rejected = [item for item in listed if isinstance(item, Reject)]
     folder = IndexFolder.at(index)
     current = _current(folder)
-    with _ray(config, os.environ if env is None else env), _readable_errors():
+    with _ray(config, os.environ if env is None else env), _data_settings(), _readable_errors():
         job = _Job(folder, config, progress, current)
         return job.run(files, rejected, started)
 
@@ -70,6 +72,8 @@ class _Job:
             self.reasons.update(f"{reject.stage}:{reject.reason}" for reject in rejected)
         try:
             paths = self._read(files)
+            if not paths and not self.reasons:
+                raise SourceError("the sources hold no document and no file that could be one; nothing was changed")
             ray.get(ray.remote(reuse.refuse_duplicates).remote(self.work, paths))
             encoder = SentenceEncoder(self.config.encoder)
             same = self._same_extraction(encoder.name)
@@ -128,7 +132,8 @@ class _Job:
                 .map_batches(
                     stages.Extract,
                     fn_constructor_args=(self.work, host.settings, settings),
-                    batch_size=1,
+                    # Ray Data keeps four async batches of a block going at once.
+                    batch_size=-(-share // 4),
                     batch_format="pyarrow",
                     compute=ray.data.ActorPoolStrategy(size=settings.llm_actors, max_concurrent_calls_per_actor=share),
                     num_cpus=0.5,
@@ -247,12 +252,23 @@ def _ray(config: ResinConfig, env: Mapping[str, str]) -> Iterator[None]:
             )
     try:
         quiet.data_messages()
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.print_on_execution_start = False
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _data_settings() -> Iterator[None]:
+    """Ray Data as the job needs it, also in a process whose Ray and settings are someone else's."""
+    import ray
+
+    context = ray.data.DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    # Wrapped by Ray Data, a stage's error would lose its class on the way here: causes are not pickled.
+    context.raise_original_map_exception = True
+    with ray.data.DataContext.current(context):
+        yield
 
 
 def _connect(address: str) -> None:
@@ -279,6 +295,9 @@ def _readable_errors() -> Iterator[None]:
             isinstance(cause, ResinError) and not isinstance(cause, ray.exceptions.RayError)
         ):
             cause = getattr(cause, "cause", None) or cause.__cause__
-        if isinstance(cause, ResinError):
-            raise cause from None
-        raise
+        if not isinstance(cause, ResinError):
+            raise
+        # Ray Data writes advice on its own settings into the message.
+        if cause.args and isinstance(cause.args[0], str):
+            cause.args = (cause.args[0].partition(_RAY_ADVICE)[0], *cause.args[1:])
+        raise cause from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from resin_core.config import ResinConfig
-from resin_core.errors import ConfigError, QuestionError
+from resin_core.errors import ConfigError, ModelError, QuestionError
 from resin_core.llm.build import OpenChatModel
 from resin_core.llm.protocol import Deadline
 from resin_core.models.cache import Progress
@@ -93,6 +94,7 @@ class Engine:
             max_hops=_bounded("max_hops", options.max_hops, config.planner.max_hops, 16),
             kinds=config.retrieval.kinds,
             evidence_tokens=config.retrieval.evidence_tokens,
+            min_share=config.retrieval.min_share,
             decompose=config.planner.decompose,
             select=settings.select,
             hop_solvers=settings.hop_solvers == "always" or (settings.hop_solvers == "auto" and not embedded),
@@ -113,8 +115,16 @@ def open_engine(
 
     # The index first, alone: what is wrong with it is known in a moment, and nothing else was started.
     reader = IndexReader.open(index)
-    host = ModelHost(config.llm, progress) if with_model else None
-    with ThreadPoolExecutor(2) as pool:
+    given_up = threading.Event()
+
+    def unless_given_up(done: int, total: int, label: str) -> None:
+        if given_up.is_set():
+            raise ModelError("the model is no longer wanted")
+        if progress:
+            progress(done, total, label)
+
+    host = ModelHost(config.llm, unless_given_up) if with_model else None
+    with ThreadPoolExecutor(1) as pool:
         entered = pool.submit(host.__enter__) if host else None
         try:
             encoder = SentenceEncoder(config.encoder)
@@ -123,6 +133,8 @@ def open_engine(
                 entered.result()
             yield Engine(config, retriever, host)
         finally:
+            # Ends a download of weights that nobody waits for any more.
+            given_up.set()
             if host is not None and entered is not None and entered.exception() is None:
                 host.__exit__(None, None, None)
 

@@ -108,7 +108,7 @@ def rows(pairs: Iterable[tuple[str, str]]) -> None:
 
 def counts(values: dict[str, int]) -> str:
     """`7: rule 2, relation 5`."""
-    parts = ", ".join(f"{name} {count:,}" for name, count in values.items())
+    parts = ", ".join(f"{name} {count:,}" for name, count in values.items() if count)
     return f"{sum(values.values()):,}" + (f": {parts}" if parts else "")
 
 

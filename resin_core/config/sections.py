@@ -82,6 +82,12 @@ class RetrievalSection(Section):
     top_k: int = Field(10, ge=1, le=1000, description="Units kept per hop.")
     kinds: tuple[UnitKind, ...] = Field((), description="Only these unit kinds; empty: all.")
     min_score: float = Field(0.2, ge=-1, le=1, description="Units with a lower cosine are no candidates.")
+    min_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Passages whose best unit scores less than this share of its hop's best are not packed.",
+    )
     evidence_tokens: int = Field(1200, ge=50, description="Evidence budget of the composer, in tokens.")
 
 

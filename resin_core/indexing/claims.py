@@ -79,6 +79,8 @@ def parse_claim(raw: str) -> Claim | None:
     if split is None:
         return None
     subject, predicate, object_, scope = split
+    if kind is UnitKind.RULE and not _THEN.fullmatch(predicate) and not _is_condition(subject):
+        kind = UnitKind.ENTITY_FACT  # "rule | metro ride | duration | 25 minutes": it has a property, no condition.
     kind, predicate, object_ = _by_form(kind, predicate, object_)
     if kind is UnitKind.RULE:
         subject, object_ = _IF.sub("", subject, count=1), _LEADING_THEN.sub("", object_, count=1)
@@ -110,7 +112,7 @@ def _fields(kind: UnitKind | None, parts: list[str]) -> tuple[str, str, str, str
         conditional = _CONDITIONAL.fullmatch(parts[0]) if kind is UnitKind.RULE else None
         return (conditional[1], "then", conditional[2], "") if conditional else None
     subject, rest = parts
-    if kind is UnitKind.RULE:
+    if kind is UnitKind.RULE and _is_condition(subject):
         return subject, "then", rest, ""
     if kind is UnitKind.ENTITY_TYPE:
         return subject, "is a", re.sub(r"^(?:is|are)\s+", "", rest, flags=re.IGNORECASE), ""
@@ -121,6 +123,11 @@ def _fields(kind: UnitKind | None, parts: list[str]) -> tuple[str, str, str, str
     if words[cut].casefold() in ("and", "or"):
         return subject, "is", rest, ""  # "constructed and validated": both are said of the subject.
     return subject, " ".join(words[:cut]), " ".join(words[cut:]), ""
+
+
+def _is_condition(text: str) -> bool:
+    """Whether a rule's first part says that something is so, rather than naming a thing."""
+    return bool(_IF.match(text)) or any(word.casefold() in AUXILIARIES for word in text.split())
 
 
 def _predicate_words(words: list[str]) -> int:

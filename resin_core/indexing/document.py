@@ -5,7 +5,6 @@ Pure but for the model calls. Every claim of a reply becomes a unit, merges into
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from resin_core import ids
 from resin_core.config.sections import IndexingSection
 from resin_core.errors import ContextLengthError
 from resin_core.indexing.claims import parse_claim
-from resin_core.indexing.extract import Extracted, Failure, extract_window
+from resin_core.indexing.extract import Extracted, Failure, extract_window, together
 from resin_core.indexing.grounding import Grounding, ground
 from resin_core.indexing.normalise import build_unit, merge_duplicates
 from resin_core.indexing.passages import build_passages, chunks, partition
@@ -46,9 +45,7 @@ async def index_document(document: Document, model: ChatModel, settings: Indexin
     sentences = split_sentences(document.doc_id, document.text, settings.max_sentence_chars)
     found = Indexed(document, sentences)
     spans: list[Span] = []
-    extracted = await asyncio.gather(
-        *(_window(document, window, model, settings) for window in _windows(sentences, settings))
-    )
+    extracted = await together([_window(document, window, model, settings) for window in _windows(sentences, settings)])
     for window, got in extracted:
         found.usage += got.usage
         found.rejects += [_reject(document, failure) for failure in got.failures]

@@ -6,7 +6,7 @@ Knows nothing of grounding or storage. A reply that cannot be used becomes a rej
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from resin_core.prompts.base import Prompt
 from resin_core.records import Usage
 
 T = TypeVar("T", bound=BaseModel)
+R = TypeVar("R")
 
 # A claim line repeats a good part of its sentence; JSON and passage lines come on top.
 _TOKENS_PER_SENTENCE = 30
@@ -81,6 +82,16 @@ async def extract_window(
     return await _two_calls(model, title, lines, settings, found)
 
 
+async def together(work: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
+    """The results, in order. When one raises, the others are cancelled: nobody would read what they still cost."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
 async def _two_calls(
     model: ChatModel, title: str, lines: Sequence[wire.Line], settings: IndexingSection, found: Extracted
 ) -> Extracted:
@@ -116,7 +127,7 @@ async def _two_calls(
         if got is not None:
             found.claims += wire.claims(got.units)
 
-    await asyncio.gather(*(units_of(span) for span in found.spans))
+    await together([units_of(span) for span in found.spans])
     found.claims.sort(key=lambda claim: claim[0])
     return found
 

@@ -148,7 +148,9 @@ def _state(claim: Claim, words: _Words, place: _Place) -> _Try:
     stated = tuple(token for token in words.object if token not in resolved)
     wording = coverage(words.predicate + stated, main)
     in_object = coverage(stated, main) if stated else 1.0
-    if min(wording, in_object) < _MIN_COVERAGE:
+    # Subject and value both word for word: the property's own name is the model's, and only costs confidence.
+    verbatim = words.subject and in_main == 1 and stated and in_object == 1
+    if min(wording, in_object) < _MIN_COVERAGE and not verbatim:
         raise _RejectedError("not-in-source", f"its sentence holds {min(wording, in_object):.0%} of the wording")
     anchored = in_main >= _MIN_SUBJECT or any(word in PERSONAL for word in main.raw[:_FIRST_WORDS])
     if not anchored and not subject_before and not _stands_alone(words.predicate, stated, main):

@@ -19,7 +19,7 @@ from resin_core.text.sentences import sentence_spans
 Labels = Mapping[int, tuple[SourcePassage, Sentence]]
 
 _GROUP = re.compile(r"\[([^\[\]]{0,60})\]")
-_NUMBERS = re.compile(r"\s*\d+(?:\s*(?:,|;|and|-|–)\s*\d+)*\s*")
+_NUMBERS = re.compile(r"\s*\d+(?:\s*(?:[,;]?\s*(?:and|&)|[,;]|-|–)\s*\d+)*\s*")
 _HELD_CHARS = 64
 _LIKENESS = 70.0
 
@@ -92,8 +92,8 @@ def attribute(text: str, labels: Labels, stream: CitationStream) -> str:
 
 def _expand(inside: str) -> list[int]:
     found: list[int] = []
-    for part in re.split(r"[,;]|and", inside):
-        ends = [int(number) for number in re.findall(r"\d{1,6}", part)]
+    for part in re.split(r"[,;&]|and", inside):
+        ends = [int(number) for number in re.findall(r"\d+", part)]
         if len(ends) == 2 and 0 <= ends[1] - ends[0] <= 10:
             found += range(ends[0], ends[1] + 1)
         else:

@@ -6,11 +6,12 @@ The answer is written from the question and the evidence buffer alone: neither p
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from resin_core.errors import ContextLengthError, LLMReplyError, LLMTimeoutError
+from resin_core.errors import ContextLengthError, DeadlineError, LLMError, LLMReplyError, LLMTimeoutError
 from resin_core.llm.protocol import ChatModel, Deadline, Reply, Request
 from resin_core.llm.streams import closing
 from resin_core.llm.structured import structured
@@ -25,6 +26,7 @@ from resin_core.strategies.ports import Call, Composed, Selected, Solved
 _ANSWER_TOKENS = 400
 _VALUES_TOKENS = 400
 _SOFT = (LLMReplyError, ContextLengthError, LLMTimeoutError)
+_REFERENCE = re.compile(r"\s*\[\d+\]")
 
 
 class LLMComposer:
@@ -69,7 +71,8 @@ class LLMComposer:
         )
         try:
             got = await structured(self._model, request, solve.SolveReply, deadline, attempts=0)
-        except _SOFT as error:
+        # Whatever went wrong: the audit may not fail a question that is answered.
+        except (LLMError, DeadlineError) as error:
             return Solved(hop=number, answer="", calls=(self._failed(request.prompt_id, error),))
         by_rank = {candidate.rank: candidate.unit.unit_id for candidate in candidates}
         ids = tuple(by_rank[rank] for rank in dict.fromkeys(got.value.records) if rank in by_rank)
@@ -106,11 +109,12 @@ class LLMComposer:
                     shown_text.append(ready)
                     yield ready
         text = "".join(shown_text)
-        refused = text.strip().startswith(compose.NO_ANSWER.rstrip("."))
-        if not stream.used and not refused:
-            cited = attribute(text, labels, stream)
-            if cited != text:
-                text = cited
+        refusal = compose.NO_ANSWER.rstrip(".")
+        refused = _REFERENCE.sub("", text).strip().rstrip(".") == refusal
+        if refused:
+            text = compose.NO_ANSWER
+        elif not stream.used and not text.strip().startswith(refusal):
+            text = attribute(text, labels, stream)
         yield Composed(
             text=text.strip(),
             citations=() if refused else stream.citations(),

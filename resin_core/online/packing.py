@@ -9,35 +9,47 @@ from collections.abc import Mapping, Sequence
 
 from resin_core.llm.context import count_tokens_estimate
 from resin_core.prompts.base import shown
-from resin_core.prompts.compose import sentence_text
+from resin_core.prompts.compose import heading, sentence_text
 from resin_core.records import Candidate, Record, Sentence, SourcePassage
 
 _LABEL_TOKENS = 4
 
 
 class Packed(Record):
-    """All passages that were found, best first hop by hop, and those that fit the budget, in composing order."""
+    """All passages that were found, best first hop by hop; those that are strong enough; those that fit the budget.
+
+    `fitting` is in composing order: the passages of one document together, as they stand in it.
+    """
 
     pool: tuple[SourcePassage, ...]
+    strong: tuple[SourcePassage, ...]
     fitting: tuple[SourcePassage, ...]
 
     @property
     def all_fit(self) -> bool:
-        """Nothing was left out or shortened."""
-        return self.pool == self.fitting
+        """No strong passage was left out or shortened."""
+        return {s.passage.passage_id: s.sentences for s in self.strong} == {
+            s.passage.passage_id: s.sentences for s in self.fitting
+        }
 
 
 def pack(
-    candidates: Sequence[Sequence[Candidate]], passages: Mapping[str, SourcePassage], budget_tokens: int
+    candidates: Sequence[Sequence[Candidate]],
+    passages: Mapping[str, SourcePassage],
+    budget_tokens: int,
+    min_share: float = 0.0,
 ) -> Packed:
     """Takes turns over the hops: a passage that another hop brought already costs nothing again.
 
-    First every hop may fill its share of the budget, then what is left goes round again. A passage too long for the
-    room left is shortened to the sentences its units stand in.
+    A passage is strong when one of its units scores at least `min_share` of a hop's best. First every hop may fill its
+    share of the budget with whole passages, then what is left goes round again; a passage too long for the room left
+    is then shortened to the sentences its units stand in.
     """
-    ranked = _by_hop(candidates, passages)
-    pool = tuple(_merge(ranked))
+    pool = tuple(_merge(_by_hop(candidates, passages)))
+    near = [[c for c in row if c.score >= min_share * row[0].score] for row in candidates]
+    ranked = _by_hop(near, passages)
     merged = {source.passage.passage_id: source for source in pool}
+    strong = tuple(source for source in pool if any(source.passage.passage_id in hop for hop in ranked))
     share = budget_tokens / max(1, len(ranked))
     spent = [0.0] * len(ranked)
     taken: dict[str, SourcePassage] = {}
@@ -51,18 +63,24 @@ def pack(
                 pid = queue.pop(0)
                 if pid in taken:
                     continue
-                room = min(left, share - spent[number]) if limited else left
-                fitted = _fit(merged[pid], candidates, room)
-                if fitted is None and not limited:
-                    continue
+                fitted = _fit(merged[pid], candidates, left, min(left, share - spent[number]) if limited else None)
                 if fitted is None:
-                    queue.clear()
+                    if limited:
+                        queue.clear()
                     continue
                 taken[pid] = fitted
                 cost = tokens(fitted)
                 spent[number] += cost
                 left -= cost
-    return Packed(pool=pool, fitting=tuple(taken[pid] for pid in merged if pid in taken))
+    return Packed(pool=pool, strong=strong, fitting=_in_reading_order(taken, merged))
+
+
+def _in_reading_order(
+    taken: Mapping[str, SourcePassage], merged: Mapping[str, SourcePassage]
+) -> tuple[SourcePassage, ...]:
+    kept = [taken[pid] for pid in merged if pid in taken]
+    documents = list(dict.fromkeys(source.passage.doc_id for source in kept))
+    return tuple(sorted(kept, key=lambda s: (documents.index(s.passage.doc_id), s.passage.char_start)))
 
 
 def within(passages: Sequence[SourcePassage], budget_tokens: int) -> tuple[SourcePassage, ...]:
@@ -78,8 +96,11 @@ def within(passages: Sequence[SourcePassage], budget_tokens: int) -> tuple[Sourc
 
 def tokens(source: SourcePassage) -> int:
     """Estimated cost of a passage as the composer sees it."""
-    title = count_tokens_estimate(shown(source.title)) + _LABEL_TOKENS
-    return title + sum(_sentence_tokens(source, sentence) for sentence in source.sentences)
+    return _heading_tokens(source) + sum(_sentence_tokens(source, sentence) for sentence in source.sentences)
+
+
+def _heading_tokens(source: SourcePassage) -> int:
+    return count_tokens_estimate(heading(source)) + _LABEL_TOKENS
 
 
 def _sentence_tokens(source: SourcePassage, sentence: Sentence) -> int:
@@ -131,9 +152,14 @@ def _merge(ranked: Sequence[dict[str, SourcePassage]]) -> list[SourcePassage]:
     return list(merged.values())
 
 
-def _fit(source: SourcePassage, candidates: Sequence[Sequence[Candidate]], room: float) -> SourcePassage | None:
-    if tokens(source) <= room:
+def _fit(
+    source: SourcePassage, candidates: Sequence[Sequence[Candidate]], left: float, whole_within: float | None
+) -> SourcePassage | None:
+    """The passage whole, or shortened where `whole_within` does not ask for whole ones; None when it does not fit."""
+    if tokens(source) <= (left if whole_within is None else whole_within):
         return source
+    if whole_within is not None:
+        return None
     stated = [
         sentence_id
         for row in candidates
@@ -141,7 +167,7 @@ def _fit(source: SourcePassage, candidates: Sequence[Sequence[Candidate]], room:
         if candidate.unit.passage_id == source.passage.passage_id
         for sentence_id in candidate.unit.sentence_ids
     ]
-    left = room - count_tokens_estimate(shown(source.title)) - _LABEL_TOKENS
+    left -= count_tokens_estimate(shown(source.title)) + _LABEL_TOKENS
     by_id = {sentence.sentence_id: sentence for sentence in source.sentences}
     kept: set[str] = set()
     for sentence_id in dict.fromkeys(stated):

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from resin_core.online.derivation_check import check
-from resin_core.online.derivation_records import Checked, DerivationReply, Dropped
+from resin_core.online.derivation_records import (
+    MAX_SUMS,
+    Checked,
+    CheckLine,
+    DerivationReply,
+    Dropped,
+    FactLine,
+    SumLine,
+)
 from resin_core.online.grounding import Known
 from resin_core.online.quantities import quantities
 from resin_core.prompts import derive
@@ -37,13 +45,13 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
     values = _asked_about(values, question, dropped)
     limits = _set_by(question, limits, dropped)
     placed = {number: f"{titles.get(number, '')}: {text}" for number, text in sources.items()}
-    first = check(DerivationReply(facts=tuple(f for line in values for f in line.facts)), placed, question)
+    first = check(_uncut(facts=tuple(f for line in values for f in line.facts)), placed, question)
     values = _standing(values, first, placed, dropped)
     sums = derive.totals(values)
     if not limits and len({line.option for line in values}) <= _MAX_COMPARED:
-        sums += derive.differences(values)
+        sums += derive.differences(values)[: max(0, MAX_SUMS - len(sums))]
     second = check(
-        DerivationReply(
+        _uncut(
             facts=tuple(fact for line in values for fact in line.facts),
             sums=tuple(sums),
             checks=tuple(derive.checks(values, limits)),
@@ -54,10 +62,18 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
     checked = second.model_copy(
         update={
             "dropped": (*dropped, *first.dropped, *second.dropped),
-            "corrections": (*first.corrections, *second.corrections),
+            # The model is asked for no comparison and for few results: what it did not write was not wrong.
+            "corrections": (*first.corrections, *(c for c in second.corrections if c.old and c.kind != "holds")),
         }
     )
     return Worked(derive.written(values), derive.render(values, checked), checked)
+
+
+def _uncut(
+    facts: tuple[FactLine, ...], sums: tuple[SumLine, ...] = (), checks: tuple[CheckLine, ...] = ()
+) -> DerivationReply:
+    """All lines: the caps of the JSON form would drop some unsaid, and with them limits that do not hold."""
+    return DerivationReply.model_construct(facts=facts, sums=sums, checks=checks)
 
 
 def _asked_about(values: Sequence[Values], question: str, dropped: list[Dropped]) -> list[Values]:
@@ -88,13 +104,19 @@ def _standing(
     values: Sequence[Values], checked: Checked, placed: Mapping[int, str], dropped: list[Dropped]
 ) -> list[Values]:
     """The lines with the facts that stand, each with its right source."""
-    sources = {fact.fact: fact for fact in checked.facts}
+    stated = set(checked.facts)
+    moved = {(c.text, c.old): int(c.new) for c in checked.corrections if c.kind == "source"}
     options = [line.option.casefold() for line in values]
     kept = []
     for line in values:
         own = line.option.casefold()
         facts = []
-        for fact in (sources[f.fact] for f in line.facts if f.fact in sources):
+        for given in line.facts:
+            # By text and number: two facts may read alike ("Alba: 4 days" to build and to send).
+            source = moved.get((given.fact, str(given.source)), given.source)
+            fact = FactLine(fact=given.fact, source=source)
+            if fact not in stated:
+                continue
             about = placed[fact.source].casefold()
             if own not in about and any(other in about for other in options if other != own):
                 dropped.append(

@@ -6,13 +6,16 @@ Sentences are numbered through the whole buffer; the composer cites these number
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from resin_core.llm.protocol import Message
+from resin_core.online.quantities import quantities
 from resin_core.prompts import derive
 from resin_core.prompts.base import Prompt, shown
 from resin_core.records import Sentence, SourcePassage
 
+_OWN_LINE = re.compile(r"\[\d|(?:QUESTION|TASK):|SOURCES$")
 NO_ANSWER = "The sources do not answer this."
 
 _LAMPS = """SOURCES
@@ -30,7 +33,11 @@ Lamp Brio
 
 QUESTION: Should I order the Alba or the Brio to have a lamp with bulb within 5 days for at most $19?
 
-TASK: values"""
+TASK: values
+NUMBERS
+Lamp Alba: $12 [1], 900 g [1], $6 [2], 4 days [3], 2 days [4]
+Shop hours: 9 [5], 18 [5]
+Lamp Brio: $15 [6], 1 day [7], 2 days [8]"""
 _LAMP_VALUES = """Alba, time: 4 days [3] + 2 days [4]
 Alba, price: $12 [1] + $6 [2]
 Brio, time: 1 day [7] + 2 days [8]
@@ -77,12 +84,18 @@ def sentence_text(source: SourcePassage, sentence: Sentence) -> str:
     return source.passage.text[sentence.char_start - offset : sentence.char_end - offset]
 
 
+def heading(source: SourcePassage) -> str:
+    """The line above a passage: its title, or its id; in quotes where it would look like a line of the prompt's own."""
+    name = shown(source.title) or shown(source.passage.doc_id)
+    return f'"{name}"' if _OWN_LINE.match(name) else name
+
+
 def sources_block(question: str, evidence: Sequence[SourcePassage]) -> str:
-    """Everything but the task: title and numbered sentences of each passage, then the question."""
+    """Everything but the task: each document's title and numbered sentences, then the question."""
     rows = ["SOURCES"]
     number = 0
     for source in evidence:
-        rows.append(shown(source.title) or source.passage.doc_id)
+        rows.append(heading(source))
         for sentence in source.sentences:
             number += 1
             rows.append(f"[{number}] {shown(sentence_text(source, sentence))}")
@@ -91,7 +104,19 @@ def sources_block(question: str, evidence: Sequence[SourcePassage]) -> str:
 
 def values_messages(question: str, evidence: Sequence[SourcePassage]) -> tuple[Message, ...]:
     """Asks for the values that the answer is worked out from."""
-    return PROMPT.messages(sources_block(question, evidence) + "values")
+    return PROMPT.messages(sources_block(question, evidence) + "values\nNUMBERS\n" + _numbers(evidence))
+
+
+def _numbers(evidence: Sequence[SourcePassage]) -> str:
+    """Every number of the sources by document, but those of its title: a list leaves less to overlook."""
+    rows: dict[str, list[str]] = {}
+    for label, (source, sentence) in labelled(evidence).items():
+        title = shown(source.title)
+        named = {quantity.number for quantity in quantities(title)}
+        text = shown(sentence_text(source, sentence))
+        found = [text[q.start : q.stop].replace("-", " ") for q in quantities(text) if q.number not in named]
+        rows.setdefault(title, []).extend(f"{value} [{label}]" for value in found)
+    return "\n".join(f"{title}: {', '.join(values)}" for title, values in rows.items() if values)
 
 
 def answer_messages(

@@ -18,8 +18,8 @@ MAX_LINES = 24
 LIMIT = "limit"
 
 RULES = """TASK: values. Write one line for each option and each quantity that the question is about: "option, \
-quantity: value [number of its sentence] + value [number]". Values that make up one total stand in one line, joined by \
-+. Then one line for each limit in the question, if it sets any: "limit, quantity: <= value" (or >=, <, >). Copy \
+quantity: value [number of its sentence] + value [number]". All values that make up one total stand in one line, \
+joined by +. Then one line for each limit in the question, if it sets any: "limit, quantity: <= value" (or >=, <, >). Copy \
 values with their units. Do not calculate. Write nothing that the question does not need."""
 
 _LINE = re.compile(r"[-*\s]*(?P<option>[^:,]{1,80}),\s*(?P<quantity>[^:]{1,60}):\s*(?P<rest>.{1,300})")
@@ -70,7 +70,8 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
         match = _LINE.fullmatch(row.strip())
         if match is None:
             continue
-        option, quantity, rest = match["option"].strip(), match["quantity"].strip(), match["rest"].strip()
+        option, quantity = _MARK.sub("", match["option"]).strip(), match["quantity"].strip()
+        rest = match["rest"].strip()
         if option.casefold() == LIMIT:
             bound = _BOUND.fullmatch(rest)
             if bound:
@@ -108,11 +109,11 @@ def differences(values: Sequence[Values]) -> list[SumLine]:
 
 
 def checks(values: Sequence[Values], limits: Sequence[Limit]) -> list[CheckLine]:
-    """Each limit against each option that has the quantity."""
+    """Each option that has the quantity against each limit."""
     return [
         CheckLine(check=line.name, left=line.expression, relation=limit.relation, right=limit.value)
-        for limit in limits
         for line in values
+        for limit in limits
         if line.quantity.casefold() == limit.quantity.casefold()
     ]
 
@@ -130,14 +131,19 @@ def render(values: Sequence[Values], checked: Checked) -> str:
         lines.append(f"{line.name}: {_terms(line)}" + (f" = {results[line.name]}" if line.name in results else ""))
     own = {line.name for line in values}
     lines += [f"{line.name}: {line.sum} = {line.result}" for line in checked.sums if line.name not in own]
-    options: dict[str, bool] = {}
+    limits: set[tuple[str, str, str]] = set()
+    options: dict[str, dict[tuple[str, str, str], bool]] = {}
     for check in checked.checks:
-        option = check.check.partition(", ")[0]
-        options[option] = options.get(option, True) and check.holds
+        option, _, quantity = check.check.partition(", ")
+        limit = (quantity.casefold(), check.relation, check.right)
+        limits.add(limit)
+        options.setdefault(option, {})[limit] = check.holds
         left = results.get(check.check, check.left)
         lines.append(f"{check.check} {left} {check.relation} {check.right}: {'holds' if check.holds else 'FAILS'}")
-    if options:
-        lines.append("Within all limits: " + (", ".join(name for name, good in options.items() if good) or "none"))
+    # An option with an unchecked limit is not known to be within all; nor is "none" then known.
+    within = [name for name, held in options.items() if all(held.values()) and held.keys() == limits]
+    if within or (options and not any(all(held.values()) for held in options.values())):
+        lines.append("Within all limits: " + (", ".join(within) or "none"))
     return "\n".join(lines)
 
 

@@ -69,7 +69,10 @@ BARLEY_PASSAGES = [
     "3-5 | leaf wax | plant trait | effect of drought on wax and water loss | result",
 ]
 
-_RANGE = re.compile(r"\D*(\d+)(?:\D+(\d+))?")
+_RANGE = re.compile(r"\D*(\d{1,7})(?!\d)(?:\D+(\d{1,7})(?!\d))?")
+
+# Not str.isdigit: a superscript is a digit to it, and to int an error.
+_KEY = re.compile(r"\d{1,7}")
 
 
 class Line(NamedTuple):
@@ -131,7 +134,7 @@ def spans(rows: Sequence[str]) -> list[Span]:
     found = []
     for row in rows:
         place, *rest = fields(row)
-        match = _RANGE.fullmatch(place) or _RANGE.match(place)
+        match = _RANGE.match(place)
         if match is None:
             continue
         first = int(match[1])
@@ -143,4 +146,4 @@ def spans(rows: Sequence[str]) -> list[Span]:
 
 def claims(units: dict[str, list[str]]) -> list[tuple[int, str]]:
     """Claim lines with the number of the sentence they were given for."""
-    return [(int(key), row) for key, rows in units.items() if key.isdigit() for row in rows]
+    return [(int(key), row) for key, rows in units.items() if _KEY.fullmatch(key) for row in rows]

@@ -11,6 +11,8 @@ from resin_core.prompts.base import Prompt, WireReply, fields, shown
 from resin_core.prompts.extraction import compact
 from resin_core.records import Hop, QueryPlan
 
+_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?!\d)")
+
 MODES = ("lookup", "bridge", "comparison", "calculation", "explanation")
 
 # Bounds every part, so that a small model cannot count on for ever where hop numbers stand.
@@ -134,12 +136,18 @@ def schema(max_hops: int) -> dict[str, Any]:
 def parse(reply: PlanReply, max_hops: int) -> QueryPlan | None:
     """The plan, or None when no hop is usable. Repeated hops are dropped; dependencies point to earlier hops only."""
     hops: list[Hop] = []
-    for line in reply.hops[:max_hops]:
+    # The model counts its own lines, so a dropped one must not shift what later lines build on.
+    hop_of: dict[int, int] = {}
+    for number, line in enumerate(reply.hops[:max_hops], start=1):
         subquestion, target, bridge, kind, after = (*fields(line), "", "", "", "")[:5]
-        if not subquestion or any(subquestion.casefold() == hop.subquestion.casefold() for hop in hops):
+        if not subquestion:
+            continue
+        asked = [hop.subquestion.casefold() for hop in hops]
+        if subquestion.casefold() in asked:
+            hop_of[number] = asked.index(subquestion.casefold()) + 1
             continue
         terms = tuple(term.strip() for term in re.split(r"[,;]", bridge) if term.strip())
-        numbers = sorted({int(n) for n in re.findall(r"\d{1,3}", after) if 1 <= int(n) <= len(hops)})
+        numbers = sorted({hop_of[int(n)] for n in _NUMBER.findall(after) if int(n) in hop_of})
         hops.append(
             Hop(
                 subquestion=subquestion,
@@ -149,6 +157,7 @@ def parse(reply: PlanReply, max_hops: int) -> QueryPlan | None:
                 depends_on=tuple(numbers),
             )
         )
+        hop_of[number] = len(hops)
     if not hops:
         return None
     return QueryPlan(

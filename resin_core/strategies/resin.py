@@ -46,6 +46,7 @@ class ResinRun(NamedTuple):
     max_hops: int
     kinds: tuple[UnitKind, ...]
     evidence_tokens: int
+    min_share: float
     decompose: bool
     select: str
     hop_solvers: bool
@@ -61,7 +62,7 @@ async def answer(
 
     started = recorder.now_s()
     retrieved = await ports.retriever.search([hop.query for hop in plan.hops], run.kinds, run.top_k)
-    packed = pack(retrieved.candidates, retrieved.passages, run.evidence_tokens)
+    packed = pack(retrieved.candidates, retrieved.passages, run.evidence_tokens, run.min_share)
     hops = _hop_rows(plan, retrieved.candidates)
     recorder.add("retrieve", started, {"hops": hops, "pool": [_pool(source) for source in packed.pool]})
     yield Event(kind="candidates", data={"hops": hops})
@@ -94,6 +95,7 @@ async def answer(
     finally:
         for task in solvers:
             task.cancel()
+        await asyncio.gather(*solvers, return_exceptions=True)
     yield Event(kind="done", data={"usage": recorder.usage.model_dump(), "trace_id": recorder.trace_id})
 
 
@@ -112,7 +114,7 @@ async def _select(
     question: str, packed: Packed, composer: Composer, run: ResinRun, recorder: Recorder, deadline: Deadline
 ) -> Selected:
     started = recorder.now_s()
-    if run.select == "never" or not packed.pool:
+    if run.select == "never" or not packed.fitting:
         selected = Selected(passages=packed.fitting, reason="not asked for")
     elif run.select == "auto" and packed.all_fit:
         selected = Selected(passages=packed.fitting, reason="all fit")
@@ -122,10 +124,13 @@ async def _select(
         if not selected.passages:
             selected = selected.model_copy(update={"passages": within(packed.fitting, run.evidence_tokens)})
     kept = {source.passage.passage_id for source in selected.passages}
+    fitting = {source.passage.passage_id for source in packed.fitting}
+    fitting = {source.passage.passage_id for source in packed.fitting}
     data = {
         "reason": selected.reason,
         "kept": [_evidence(source) for source in selected.passages],
-        "no_room": [s.passage.passage_id for s in packed.pool if s not in packed.fitting],
+        "no_room": [s.passage.passage_id for s in packed.pool if s.passage.passage_id not in fitting],
+        "shortened": [s.passage.passage_id for s in packed.fitting if s not in packed.pool],
         "not_chosen": [s.passage.passage_id for s in packed.fitting if s.passage.passage_id not in kept],
     }
     recorder.add("select", started, data, selected.calls)

@@ -146,25 +146,13 @@ def test_progress_is_on_standard_error_and_nothing_else_is(world: World) -> None
     assert [line for line in lines if not line.startswith("resin: ")] == []
 
 
-def test_an_unchanged_corpus_costs_nothing(shared_ray: None, resin: Run, copy: World) -> None:
-    ran = resin("index", str(world_sources_of(copy)), "--index", str(copy.index), "--json")
+def test_an_unchanged_corpus_costs_nothing(shared_ray: None, resin: Run, world: World, copy: World) -> None:
+    ran = resin("index", str(world.sources), "--index", str(copy.index), "--json")
     assert ran.status == 0, ran.err
     report = json.loads(ran.out)
     assert (report["documents"], report["reused"], report["llm_calls"]) == (0, 10, 0)
-    assert copy.model.chats == []
+    assert world.model.chats == []
     assert resin("verify", "--index", str(copy.index)).status == 0
-
-
-def world_sources_of(copy: World) -> Path:
-    """The sources under the path they were first indexed from: where a document lies is part of what it is."""
-    shutil.rmtree(copy.sources)
-    first = copy.first
-    assert first.status == 0
-    return Path(json.loads(_document(copy.index, "commute/bus-14.md"))["uri"]).parents[1]
-
-
-def _document(index: Path, doc_id: str) -> str:
-    return IndexReader.open(str(index)).document(doc_id).model_dump_json()
 
 
 def test_only_a_changed_document_is_read_again(shared_ray: None, resin: Run, world: World, copy: World) -> None:
@@ -196,9 +184,10 @@ def test_a_failed_run_is_taken_up_where_it_stopped(shared_ray: None, resin: Run,
     assert ran.out == ""
     assert "500" in ran.err.splitlines()[-1]
     assert "internal error" not in ran.err
+    assert "UDF" not in ran.err, "Ray's own advice is left out"
     assert resin("ask", "why?", "--index", place).status == 1, "nothing was published"
 
-    first = set(extractions(world.model))
+    assert len(set(extractions(world.model))) >= 6, "several were in flight beside the one that failed"
     world.model.script(play)
     world.model.seen.clear()
     ran = resin("index", str(world.sources), "--index", place, "--json")
@@ -208,7 +197,6 @@ def test_a_failed_run_is_taken_up_where_it_stopped(shared_ray: None, resin: Run,
     assert "Tamm Bridge" in again
     assert (report["documents"], report["llm_calls"]) == (10, len(again))
     assert report["resumed"] == 10 - len(again) >= 5
-    assert first >= set(again) - {"Tamm Bridge"} or len(first) < 10
     assert resin("verify", "--index", place).status == 0
 
 
@@ -281,7 +269,7 @@ def test_an_answer_as_json_counts_every_call(resin: Run, world: World) -> None:
     # The plan, the hop solver, the answer, and a derivation where there are numbers.
     assert answer["usage"]["llm_calls"] == len(world.model.chats) >= 3
     (citation,) = answer["citations"]
-    text = json.loads(_document(world.index, citation["doc_id"]))["text"]
+    text = IndexReader.open(str(world.index)).document(citation["doc_id"]).text
     assert text[citation["char_start"] : citation["char_end"]] == citation["text"]
     assert {item["passage_id"] for item in answer["evidence"]} <= {item["passage_id"] for item in answer["pool"]}
 
@@ -376,7 +364,7 @@ def test_search_in_words_and_as_json(resin: Run, world: World) -> None:
 
 
 def test_search_by_kind(resin: Run, world: World) -> None:
-    wanted = ("--kind", "relation", "--kind", "rule")
+    wanted = ("--kind", "relation", "--kind", "rule", "--set", "retrieval.min_score=-1")
     (found,) = rows(resin("search", "river and bridge", "--index", str(world.index), *wanted, "--json").out)
     assert found["candidates"]
     assert {candidate["unit"]["kind"] for candidate in found["candidates"]} <= {"relation", "rule"}
