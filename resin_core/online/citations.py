@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from rapidfuzz import fuzz
 
+from resin_core.indexing.words import tokens
 from resin_core.prompts.base import shown
 from resin_core.prompts.compose import sentence_text
 from resin_core.records import Citation, Sentence, SourcePassage
@@ -79,6 +80,12 @@ def attribute(text: str, labels: Labels, stream: CitationStream) -> str:
     """For an answer without any reference: adds to each sentence the source sentence it plainly repeats, if any."""
     pieces, at = [], 0
     plain = {label: shown(sentence_text(*pair)) for label, pair in labels.items()}
+    # A heading repeats names and states nothing.
+    plain = {
+        label: line
+        for label, line in plain.items()
+        if not line.startswith("#") and line != shown(labels[label][0].title)
+    }
     for start, end in sentence_spans(text):
         said = text[start:end]
         scored = [(fuzz.token_set_ratio(said, source), -label) for label, source in plain.items()]
@@ -88,6 +95,20 @@ def attribute(text: str, labels: Labels, stream: CitationStream) -> str:
             pieces.append(f" [{stream.number_of(-label)}]")
         at = end
     return "".join(pieces) + text[at:]
+
+
+def is_unsupported(text: str, stream: CitationStream, labels: Labels) -> bool:
+    """Whether no document that is cited has any name of what is said: the answer took another thing's value.
+
+    Names only: wording is free, and a document that links two others need not name both. An answer without names
+    cannot be judged so.
+    """
+    names = {token.key for token in tokens(_GROUP.sub(" ", text)) if token.kind == "name"}
+    if not names or not stream.used:
+        return False
+    cited = {id(labels[label][0]): labels[label][0] for label in stream.used}.values()
+    known = {token.key for s in cited for token in tokens(f"{shown(s.title)}. {shown(s.passage.text)}")}
+    return not names & known
 
 
 def _expand(inside: str) -> list[int]:

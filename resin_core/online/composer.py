@@ -15,7 +15,7 @@ from resin_core.errors import ContextLengthError, DeadlineError, LLMError, LLMRe
 from resin_core.llm.protocol import ChatModel, Deadline, Reply, Request
 from resin_core.llm.streams import closing
 from resin_core.llm.structured import structured
-from resin_core.online.citations import CitationStream, Labels, attribute
+from resin_core.online.citations import CitationStream, Labels, attribute, is_unsupported
 from resin_core.online.packing import within
 from resin_core.online.working import Worked, work_out
 from resin_core.prompts import compose, select, solve
@@ -114,13 +114,17 @@ class LLMComposer:
         if refused:
             text = compose.NO_ANSWER
         elif not stream.used and not text.strip().startswith(refusal):
-            text = attribute(text, labels, stream)
+            text = _with_sources(text, labels, stream, worked)
+        unsupported = "" if refused or not is_unsupported(text, stream, labels) else text
+        if unsupported:
+            text, refused = compose.NO_ANSWER, True
         yield Composed(
             text=text.strip(),
             citations=() if refused else stream.citations(),
             derivation={
                 **({"worked": worked.text, **worked.checked.as_dict()} if worked else {}),
                 **({"removed_labels": stream.removed} if stream.removed else {}),
+                **({"withdrawn": unsupported} if unsupported else {}),
             },
             calls=tuple(calls),
         )
@@ -147,6 +151,14 @@ class LLMComposer:
         usage = getattr(error, "usage", None) or Usage()
         raw = getattr(error, "raw", "")
         return Call(prompt_id=prompt_id, model=self._model.model_name, usage=usage, failure=str(error), raw=raw)
+
+
+def _with_sources(text: str, labels: Labels, stream: CitationStream, worked: Worked | None) -> str:
+    """For an answer without references: those of the values it was worked out from, else of sentences it repeats."""
+    facts = dict.fromkeys(fact.source for fact in worked.checked.facts) if worked else {}
+    if not facts:
+        return attribute(text, labels, stream)
+    return text.rstrip() + " " + "".join(f"[{stream.number_of(label)}]" for label in facts if label in labels)
 
 
 def _call(prompt_id: str, reply: Reply, usage: Usage, seconds: float) -> Call:

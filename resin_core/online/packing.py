@@ -5,12 +5,15 @@ Source: RESIN section 3.6; shares are ours: no hop may starve another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from resin_core.llm.context import count_tokens_estimate
 from resin_core.prompts.base import shown
 from resin_core.prompts.compose import heading, sentence_text
 from resin_core.records import Candidate, Record, Sentence, SourcePassage
+
+T = TypeVar("T")
 
 _LABEL_TOKENS = 4
 
@@ -42,37 +45,48 @@ def pack(
     """Takes turns over the hops: a passage that another hop brought already costs nothing again.
 
     A passage is strong when one of its units scores at least `min_share` of a hop's best. First every hop may fill its
-    share of the budget with whole passages, then what is left goes round again; a passage too long for the room left
-    is then shortened to the sentences its units stand in.
+    share of the budget with whole passages; then a hop that has nothing takes its best, from all but the shares of
+    others that have nothing; then what is left goes round again. After the first round a passage too long for its room
+    is shortened to the sentences its units stand in.
     """
     pool = tuple(_merge(_by_hop(candidates, passages)))
-    near = [[c for c in row if c.score >= min_share * row[0].score] for row in candidates]
-    ranked = _by_hop(near, passages)
+    near = [[c for c in row if c.score >= min(min_share * row[0].score, row[0].score)] for row in candidates]
+    ranked = [list(hop) for hop in _by_hop(near, passages)]
     merged = {source.passage.passage_id: source for source in pool}
     strong = tuple(source for source in pool if any(source.passage.passage_id in hop for hop in ranked))
     share = budget_tokens / max(1, len(ranked))
-    spent = [0.0] * len(ranked)
+    spent = [0] * len(ranked)
     taken: dict[str, SourcePassage] = {}
-    left = float(budget_tokens)
-    for limited in (True, False):
-        queues = [[pid for pid in hop if pid not in taken] for hop in ranked]
-        while any(queues):
-            for number, queue in enumerate(queues):
-                if not queue:
-                    continue
-                pid = queue.pop(0)
-                if pid in taken:
-                    continue
-                fitted = _fit(merged[pid], candidates, left, min(left, share - spent[number]) if limited else None)
-                if fitted is None:
-                    if limited:
-                        queue.clear()
-                    continue
-                taken[pid] = fitted
-                cost = tokens(fitted)
-                spent[number] += cost
-                left -= cost
+
+    def take(number: int, pid: str, room: float, shorten: bool = True) -> bool:
+        fitted = _fit(merged[pid], candidates, room, shorten)
+        if fitted is not None:
+            taken[pid] = fitted
+            spent[number] += tokens(fitted)
+        return fitted is not None
+
+    full: set[int] = set()
+    for number, pid in _turns(ranked):
+        # What is too long for the share ends a hop's turns, so that it may have what the others leave.
+        if not (pid in taken or number in full or take(number, pid, share - spent[number], shorten=False)):
+            full.add(number)
+    bare = [number for number, hop in enumerate(ranked) if hop and taken.keys().isdisjoint(hop)]
+    for behind, number in zip(reversed(range(len(bare))), bare, strict=True):
+        if taken.keys().isdisjoint(ranked[number]):
+            room = budget_tokens - sum(spent) - behind * share
+            any(take(number, pid, room) for pid in ranked[number])
+    for number, pid in _turns([[pid for pid in hop if pid not in taken] for hop in ranked]):
+        if pid not in taken:
+            take(number, pid, budget_tokens - sum(spent))
     return Packed(pool=pool, strong=strong, fitting=_in_reading_order(taken, merged))
+
+
+def _turns(queues: Sequence[Sequence[T]]) -> Iterator[tuple[int, T]]:
+    """The first of each queue, then each one's second, and so on, with the queue's place."""
+    for depth in range(max(map(len, queues), default=0)):
+        for number, queue in enumerate(queues):
+            if depth < len(queue):
+                yield number, queue[depth]
 
 
 def _in_reading_order(
@@ -131,34 +145,29 @@ def _by_hop(
 def _merge(ranked: Sequence[dict[str, SourcePassage]]) -> list[SourcePassage]:
     """Best of each hop first, then second best, ...: the order of the pool and of composition."""
     merged: dict[str, SourcePassage] = {}
-    queues = [list(hop.values()) for hop in ranked]
-    for depth in range(max((len(queue) for queue in queues), default=0)):
-        for queue in queues:
-            if depth >= len(queue):
-                continue
-            source = queue[depth]
-            pid = source.passage.passage_id
-            if pid not in merged:
-                merged[pid] = source
-                continue
-            known = merged[pid]
-            merged[pid] = known.model_copy(
-                update={
-                    "hops": tuple(sorted({*known.hops, *source.hops})),
-                    "unit_ids": tuple(dict.fromkeys((*known.unit_ids, *source.unit_ids))),
-                    "score": max(known.score, source.score),
-                }
-            )
+    for _, source in _turns([list(hop.values()) for hop in ranked]):
+        pid = source.passage.passage_id
+        if pid not in merged:
+            merged[pid] = source
+            continue
+        known = merged[pid]
+        merged[pid] = known.model_copy(
+            update={
+                "hops": tuple(sorted({*known.hops, *source.hops})),
+                "unit_ids": tuple(dict.fromkeys((*known.unit_ids, *source.unit_ids))),
+                "score": max(known.score, source.score),
+            }
+        )
     return list(merged.values())
 
 
 def _fit(
-    source: SourcePassage, candidates: Sequence[Sequence[Candidate]], left: float, whole_within: float | None
+    source: SourcePassage, candidates: Sequence[Sequence[Candidate]], room: float, shorten: bool
 ) -> SourcePassage | None:
-    """The passage whole, or shortened where `whole_within` does not ask for whole ones; None when it does not fit."""
-    if tokens(source) <= (left if whole_within is None else whole_within):
+    """The passage whole, or, if it may, shortened; None when it does not fit."""
+    if tokens(source) <= room:
         return source
-    if whole_within is not None:
+    if not shorten:
         return None
     stated = [
         sentence_id
@@ -167,7 +176,7 @@ def _fit(
         if candidate.unit.passage_id == source.passage.passage_id
         for sentence_id in candidate.unit.sentence_ids
     ]
-    left -= count_tokens_estimate(shown(source.title)) + _LABEL_TOKENS
+    left = room - _heading_tokens(source)
     by_id = {sentence.sentence_id: sentence for sentence in source.sentences}
     kept: set[str] = set()
     for sentence_id in dict.fromkeys(stated):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from resin_core.online.derivation_records import (
     FactLine,
     SumLine,
 )
-from resin_core.online.grounding import Known
-from resin_core.online.quantities import quantities
+from resin_core.online.grounding import Known, stems
+from resin_core.online.quantities import UNKNOWN, base, quantities
 from resin_core.prompts import derive
 from resin_core.prompts.derive import Limit, Values
 
@@ -42,13 +43,18 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
     """
     values, limits = derive.parse(reply)
     dropped: list[Dropped] = []
-    values = _asked_about(values, question, dropped)
+    further = [SumLine(name=line.name, sum=line.expression, result=line.claimed) for line in values if not line.facts]
+    values = _asked_about([line for line in values if line.facts], question, dropped)
     limits = _set_by(question, limits, dropped)
     placed = {number: f"{titles.get(number, '')}: {text}" for number, text in sources.items()}
     first = check(_uncut(facts=tuple(f for line in values for f in line.facts)), placed, question)
-    values = _standing(values, first, placed, dropped)
-    sums = derive.totals(values)
-    if not limits and len({line.option for line in values}) <= _MAX_COMPARED:
+    values = _in_asked_units(_regrouped(_standing(values, first, placed, dropped)), question, dropped)
+    limits = [_named_as(values, limit) for limit in limits]
+    sums = derive.totals(values) + further
+    texts = " ".join(placed.values()).casefold()
+    # A line of its own for a total ("Total cost") answers what is asked; differences would only distract.
+    adds_up = bool(further) or any(line.option.casefold() not in texts for line in values if len(line.facts) > 1)
+    if not limits and not adds_up and len({line.option for line in values}) <= _MAX_COMPARED:
         sums += derive.differences(values)[: max(0, MAX_SUMS - len(sums))]
     second = check(
         _uncut(
@@ -77,7 +83,8 @@ def _uncut(
 
 
 def _asked_about(values: Sequence[Values], question: str, dropped: list[Dropped]) -> list[Values]:
-    named = [line for line in values if line.option.casefold() in question.casefold()]
+    asked = set(stems(question))
+    named = [line for line in values if asked & set(stems(line.option))]
     if not named:
         return list(values)
     for line in values:
@@ -106,7 +113,9 @@ def _standing(
     """The lines with the facts that stand, each with its right source."""
     stated = set(checked.facts)
     moved = {(c.text, c.old): int(c.new) for c in checked.corrections if c.kind == "source"}
-    options = [line.option.casefold() for line in values]
+    # Only what a source names is an option that a value could be mixed up with; "total cost" is none.
+    texts = " ".join(placed.values()).casefold()
+    options = [line.option.casefold() for line in values if line.option.casefold() in texts]
     kept = []
     for line in values:
         own = line.option.casefold()
@@ -118,7 +127,7 @@ def _standing(
             if fact not in stated:
                 continue
             about = placed[fact.source].casefold()
-            if own not in about and any(other in about for other in options if other != own):
+            if own in options and own not in about and any(other in about for other in options if other != own):
                 dropped.append(
                     Dropped(kind="fact", text=fact.fact, reason=f"source {fact.source} is about another option")
                 )
@@ -127,3 +136,62 @@ def _standing(
         if facts:
             kept.append(line.keeping(facts))
     return kept
+
+
+def _regrouped(values: Sequence[Values]) -> list[Values]:
+    """Lines without a quantity, or with units that cannot be added, sorted into one line for each kind of unit."""
+    kept: list[Values] = []
+    loose: dict[tuple[str, str], list[FactLine]] = {}
+    for line in values:
+        kinds = [_dimension(derive.value_of(fact)) for fact in line.facts]
+        if (line.quantity and len(set(kinds)) == 1) or not any(kinds):
+            kept.append(line)
+            continue
+        for kind, fact in zip(kinds, line.facts, strict=True):
+            loose.setdefault((line.option, kind or line.quantity), []).append(fact)
+    named = {(line.option, line.quantity): i for i, line in enumerate(kept)}
+    for (option, quantity), facts in loose.items():
+        at = named.get((option, quantity))
+        if at is None:
+            kept.append(Values(option, quantity, tuple(facts), " + ".join(map(derive.value_of, facts)), ""))
+        else:
+            both = tuple(dict.fromkeys((*kept[at].facts, *facts)))
+            kept[at] = kept[at]._replace(facts=both, expression=" + ".join(map(derive.value_of, both)), claimed="")
+    return kept
+
+
+def _in_asked_units(values: Sequence[Values], question: str, dropped: list[Dropped]) -> list[Values]:
+    """Where the question names units ("by how many hours", "$10"), only the lines in such units."""
+    words = re.findall(r"[^\W\d_]{3,}", question)
+    asked = {_dimension(text) for text in (*(f"1 {word}" for word in words), *_measures_in(question))} - {""}
+    fitting = [line for line in values if any(_dimension(derive.value_of(fact)) in asked for fact in line.facts)]
+    if not fitting:
+        return list(values)
+    for line in values:
+        if line not in fitting:
+            dropped.append(Dropped(kind="fact", text=line.name, reason="the question asks for other units"))
+    return fitting
+
+
+def _named_as(values: Sequence[Values], limit: Limit) -> Limit:
+    """The limit under the name that lines of its kind of unit have, when none has its own name."""
+    if any(line.quantity.casefold() == limit.quantity.casefold() for line in values):
+        return limit
+    kind = _dimension(limit.value)
+    names = {line.quantity for line in values if kind and _dimension(derive.value_of(line.facts[0])) == kind}
+    return limit._replace(quantity=names.pop()) if len(names) == 1 else limit
+
+
+def _measures_in(text: str) -> list[str]:
+    return [text[quantity.start : quantity.stop] for quantity in quantities(text)]
+
+
+def _dimension(value: str) -> str:
+    """The kind of unit of a value ("time"), the unit itself where it is of no kind ("$"), or "" for none."""
+    for quantity in quantities(value):
+        measure = base(quantity.value)
+        if measure:
+            return measure[0]
+        if quantity.unit and quantity.unit != UNKNOWN:
+            return quantity.unit
+    return ""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from resin_core.online.arithmetic import ArithmeticFailure, evaluate
 from resin_core.online.derivation_records import Checked, CheckLine, FactLine, SumLine
 
 MAX_LINES = 24
@@ -19,14 +20,16 @@ LIMIT = "limit"
 
 RULES = """TASK: values. Write one line for each option and each quantity that the question is about: "option, \
 quantity: value [number of its sentence] + value [number]". All values that make up one total stand in one line, \
-joined by +. Then one line for each limit in the question, if it sets any: "limit, quantity: <= value" (or >=, <, >). Copy \
-values with their units. Do not calculate. Write nothing that the question does not need."""
+joined by +. Then one line for each limit in the question, if it sets any: "limit, quantity: <= value" (or >=, <, >). \
+Copy values with their units. Do not calculate. Write nothing that the question does not need."""
 
-_LINE = re.compile(r"[-*\s]*(?P<option>[^:,]{1,80}),\s*(?P<quantity>[^:]{1,60}):\s*(?P<rest>.{1,300})")
+_LINE = re.compile(r"[-*\s]*(?P<option>[^:,]{1,80})(?:,\s*(?P<quantity>[^:]{1,60}))?:\s*(?P<rest>.{1,300})")
 _TERM = re.compile(r"(?P<value>[^\[\]+=]{1,80}?)\s*\[(?P<source>\d{1,4})\]")
 _BOUND = re.compile(r"(?P<relation><=|>=|<|>|=|≤|≥)\s*(?P<value>.{1,60})")
 _MARK = re.compile(r"\s*\[\d{1,4}\]")
 _DIGIT = re.compile(r"\d")
+# Arithmetic over values that other lines have: no sentence of its own, but nothing except numbers and units either.
+_SUM = re.compile(r"\W?\d[^+*/×÷]{0,40}(?:[+\-*/×÷−]\s*\W?\d[^+*/×÷]{0,40})+")
 
 
 class Values(NamedTuple):
@@ -41,7 +44,7 @@ class Values(NamedTuple):
     @property
     def name(self) -> str:
         """As the line begins."""
-        return f"{self.option}, {self.quantity}"
+        return f"{self.option}, {self.quantity}" if self.quantity else self.option
 
     def keeping(self, facts: Sequence[FactLine]) -> Values:
         """The line with these of its facts: its expression as written when none is gone, else the sum of the rest."""
@@ -70,11 +73,11 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
         match = _LINE.fullmatch(row.strip())
         if match is None:
             continue
-        option, quantity = _MARK.sub("", match["option"]).strip(), match["quantity"].strip()
+        option, quantity = _MARK.sub("", match["option"]).strip(), (match["quantity"] or "").strip()
         rest = match["rest"].strip()
         if option.casefold() == LIMIT:
             bound = _BOUND.fullmatch(rest)
-            if bound:
+            if bound and quantity:
                 limits.append(Limit(quantity, bound["relation"], _MARK.sub("", bound["value"]).strip()))
             continue
         left, _, claimed = rest.partition("=")
@@ -84,7 +87,7 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
             if _DIGIT.search(term["value"])
         )
         found = Values(option, quantity, facts, _MARK.sub("", left).strip(), _MARK.sub("", claimed).strip())
-        if facts:
+        if facts or _SUM.fullmatch(found.expression):
             values.setdefault(found.name.casefold(), found)
     return list(values.values()), list(dict.fromkeys(limits))
 
@@ -99,13 +102,23 @@ def totals(values: Sequence[Values]) -> list[SumLine]:
 
 
 def differences(values: Sequence[Values]) -> list[SumLine]:
-    """Between options, quantity by quantity: what "which is more" and "by how much" ask for."""
+    """Between options, quantity by quantity, larger less smaller: what "which is more" and "by how much" ask for."""
     found = []
     for one, other in combinations(values, 2):
-        if one.quantity.casefold() == other.quantity.casefold():
-            name = f"{one.quantity}, {one.option} minus {other.option}"
-            found.append(SumLine(name=name, sum=f"({one.expression}) - ({other.expression})"))
+        if not one.quantity or one.quantity.casefold() != other.quantity.casefold():
+            continue
+        try:
+            less = evaluate(f"({one.expression}) - ({other.expression})").number < 0
+        except ArithmeticFailure:
+            continue
+        more, rest = (other, one) if less else (one, other)
+        name = f"{one.quantity}, {more.option} minus {rest.option}"
+        found.append(SumLine(name=name, sum=f"{_bracketed(more)} - {_bracketed(rest)}"))
     return found
+
+
+def _bracketed(line: Values) -> str:
+    return f"({line.expression})" if len(line.facts) > 1 else line.expression
 
 
 def checks(values: Sequence[Values], limits: Sequence[Limit]) -> list[CheckLine]:

@@ -124,12 +124,13 @@ async def _select(
         if not selected.passages:
             selected = selected.model_copy(update={"passages": within(packed.fitting, run.evidence_tokens)})
     kept = {source.passage.passage_id for source in selected.passages}
-    fitting = {source.passage.passage_id for source in packed.fitting}
+    strong = {source.passage.passage_id for source in packed.strong}
     fitting = {source.passage.passage_id for source in packed.fitting}
     data = {
         "reason": selected.reason,
         "kept": [_evidence(source) for source in selected.passages],
-        "no_room": [s.passage.passage_id for s in packed.pool if s.passage.passage_id not in fitting],
+        "weak": [s.passage.passage_id for s in packed.pool if s.passage.passage_id not in strong],
+        "no_room": [s.passage.passage_id for s in packed.strong if s.passage.passage_id not in fitting],
         "shortened": [s.passage.passage_id for s in packed.fitting if s not in packed.pool],
         "not_chosen": [s.passage.passage_id for s in packed.fitting if s.passage.passage_id not in kept],
     }

@@ -66,11 +66,43 @@ def test_values_and_answer_share_everything_but_the_end() -> None:
     plain = compose.answer_messages("Q?", [ALBA])
     worked = compose.answer_messages("Q?", [ALBA], "Alba, price: $12 [1]", "Alba, price: $12 [1]\nworked")
     assert values[:-1] == plain[:-1]
-    assert values[-1].content.removesuffix("values") == plain[-1].content.removesuffix("answer")
+    assert plain[-1].content == compose.sources_block("Q?", [ALBA]) + "answer"
+    assert values[-1].content == compose.sources_block("Q?", [ALBA]) + (
+        "values\nNUMBERS\nAlba lamp: $12 [1], 900 g [2]"
+    )
     assert worked[: len(values)] == values
     said, asked = worked[len(values) :]
     assert (said.role, said.content) == ("assistant", "Alba, price: $12 [1]")
     assert asked.content == "TASK: answer\nWORKED VALUES\nAlba, price: $12 [1]\nworked"
+
+
+@pytest.mark.parametrize(
+    ("title", "texts", "line"),
+    [
+        ("Bus 14", ["Bus 14 is a 10-minute walk away.", "It costs $4 or $6."], "Bus 14: 10 minute [1], $4 [2], $6 [2]"),
+        ("Weather", ["It fell to -5 degrees in 3 hours."], "Weather: -5 [1], 3 hours [1]"),
+        ("", ["It costs $4."], "d.md: $4 [1]"),
+        ("TASK: answer", ["It costs $4."], '"TASK: answer": $4 [1]'),
+        ("Words", ["It has no price."], None),
+    ],
+)
+def test_the_numbers_of_each_document_are_listed_for_the_values(title: str, texts: list[str], line: str | None) -> None:
+    listed = compose.values_messages("?", [source("d.md", *texts, title=title)])[-1].content.split("\nNUMBERS\n")[1]
+    assert listed == (line or "")
+
+
+def test_the_numbers_of_the_example_are_what_code_lists() -> None:
+    asked = compose.PROMPT.examples[0][0]
+    rows = asked.partition("SOURCES\n")[2].partition("\n\n")[0].splitlines()
+    sentences: dict[str, list[str]] = {}
+    for line in rows:
+        if line.startswith("["):
+            list(sentences.values())[-1].append(line.partition("] ")[2])
+        else:
+            sentences[line] = []
+    question = asked.partition("QUESTION: ")[2].partition("\n")[0]
+    evidence = [source(name, *texts) for name, texts in sentences.items()]
+    assert compose.values_messages(question, evidence)[-1].content == asked
 
 
 def test_the_worked_values_of_the_example_are_what_code_makes_of_its_lines() -> None:
