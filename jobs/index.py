@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs import quiet, reuse, rows, stages
+from jobs.tally import Tally, followed
 from jobs.work import WorkFolder
 from resin_core import __version__
 from resin_core.config import ResinConfig
@@ -125,13 +126,14 @@ class _Job:
                 for path in batch.column("path").to_pylist():
                     yield stages.read_staged(work, path, ids)
 
+            tally = ray.remote(num_cpus=0)(Tally).remote()
             share = max(1, host.settings.max_concurrency // settings.llm_actors)
             dataset = (
                 ray.data.from_items([{"path": path} for path in paths], override_num_blocks=len(paths))
                 .map_batches(staged, batch_size=1, batch_format="pyarrow", num_cpus=0.5)
                 .map_batches(
                     stages.Extract,
-                    fn_constructor_args=(self.work, host.settings, settings),
+                    fn_constructor_args=(self.work, host.settings, settings, tally),
                     # Ray Data keeps four async batches of a block going at once.
                     batch_size=-(-share // 4),
                     batch_format="pyarrow",
@@ -155,18 +157,20 @@ class _Job:
                     num_cpus=0.5,
                 )
             )
-            self.progress(IndexProgress(stage="extracting", done=0, total=len(todo), detail="documents"))
-            for row in dataset.iter_rows():
-                self._count(row, len(todo))
+            self._tell(0, 0, len(todo))
+            with followed(tally, lambda documents, units: self._tell(documents, units, len(todo))):
+                for row in dataset.iter_rows():
+                    self._count(row)
 
-    def _count(self, row: Mapping[str, Any], total: int) -> None:
+    def _tell(self, documents: int, units: int, total: int) -> None:
+        self.progress(IndexProgress(stage="extracting", done=documents, total=total, detail=f"{units} units"))
+
+    def _count(self, row: Mapping[str, Any]) -> None:
         self.entries += [stages.entry_of(line) for line in row["entries"]]
         self.kinds.update(row["kinds"])
         self.reasons.update(row["reasons"])
         for name in ("documents", "passages", *rows.COUNTS):
             self.counts[name] += row[name]
-        detail = f"{sum(self.kinds.values())} units, {sum(self.reasons.values())} rejects"
-        self.progress(IndexProgress(stage="extracting", done=self.counts["documents"], total=total, detail=detail))
 
     def _publish(self, todo: pa.Array, encoder: SentenceEncoder) -> Manifest:
         import ray

@@ -15,6 +15,7 @@ from jobs.work import WorkFolder
 from resin_core.config import EncoderSection, IndexingSection, LLMSection
 from resin_core.encoder import SentenceEncoder
 from resin_core.indexing.document import index_document
+from resin_core.indexing.extract import together
 from resin_core.indexing.keys import document_key
 from resin_core.llm.build import OpenChatModel
 from resin_core.llm.context import count_tokens_estimate
@@ -79,24 +80,29 @@ class Read:
 class Extract:
     """Documents to passages, units and rejects, with many model calls in flight; finished documents are kept."""
 
-    def __init__(self, work: WorkFolder, llm: LLMSection, settings: IndexingSection) -> None:
-        self._work, self._llm, self._settings = work, llm, settings
+    def __init__(self, work: WorkFolder, llm: LLMSection, settings: IndexingSection, tally: Any) -> None:
+        self._work, self._llm, self._settings, self._tally = work, llm, settings, tally
         self._model: OpenChatModel | None = None
 
     async def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row a document; a document whose result was kept by an earlier run costs no call."""
+        """One row a document; a document whose result was kept by an earlier run costs no call.
+
+        Raises the first document's error as it is; calls for the others then end, and their results are not kept.
+        """
         documents = rows.documents_of(batch)
         keys = batch.column("key").to_pylist()
-        parts = await asyncio.gather(*(self._one(key, doc) for key, doc in zip(keys, documents, strict=True)))
+        parts = await together([self._one(key, doc) for key, doc in zip(keys, documents, strict=True)])
         return pa.concat_tables(parts)
 
     async def _one(self, key: str, document: Any) -> pa.Table:
         kept = await asyncio.to_thread(self._work.kept, key)
         if kept is not None:
+            self._tally.add.remote(rows.flat(kept, "units").num_rows)
             return rows.marked_resumed(kept)
         found = await index_document(document, self._open(), self._settings)
         row = rows.indexed_row(key, found, count_tokens_estimate(document.text))
         await asyncio.to_thread(self._work.keep, key, row)
+        self._tally.add.remote(len(found.units))
         return row
 
     def _open(self) -> OpenChatModel:

@@ -41,10 +41,10 @@ class WorkFolder:
         self._put(self._kept_path(key), row)
 
     def kept(self, key: str) -> pa.Table | None:
-        """A kept result, or None. One that cannot be read is made again."""
+        """A kept result, or None. One that cannot be read, or was altered, is made again."""
         try:
             with self.folder.open(self._kept_path(key)) as file:
-                return pq.read_table(file)
+                return pq.read_table(file, page_checksum_verification=True)
         except (FileNotFoundError, pa.ArrowInvalid, OSError):
             return None
 
@@ -60,7 +60,7 @@ class WorkFolder:
         return f"{self._results}/{key[:2]}/{key}.parquet"
 
     def _put(self, path: str, table: pa.Table) -> None:
-        self.folder.put(path, lambda stream: pq.write_table(table, stream))
+        self.folder.put(path, lambda stream: pq.write_table(table, stream, write_page_checksum=True))
 
     def _drop(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, OSError):

@@ -17,6 +17,7 @@ from resin_core.models.host import ModelHost
 from resin_core.online.composer import LLMComposer
 from resin_core.online.planner import LLMPlanner
 from resin_core.online.retriever import IndexRetriever
+from resin_core.prompts.base import shown
 from resin_core.records import UnitKind
 from resin_core.strategies import resin
 from resin_core.strategies.ports import Event, Retrieved
@@ -140,9 +141,12 @@ def open_engine(
 
 
 def checked_question(text: str, max_chars: int) -> str:
-    """The question without lone surrogates and outer blanks. Raises QuestionError when empty or too long."""
+    """The question without lone surrogates and outer blanks.
+
+    Raises QuestionError when it is too long, or when a model would be shown nothing of it (blanks, mere markup).
+    """
     question = scrub(text).strip()
-    if not question or not question.strip("\x00 \t\r\n"):
+    if not shown(question):
         raise QuestionError("the question is empty; give one in words")
     if len(question) > max_chars:
         raise QuestionError(

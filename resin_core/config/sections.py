@@ -88,7 +88,7 @@ class RetrievalSection(Section):
         le=1,
         description="Passages whose best unit scores less than this share of its hop's best are not packed.",
     )
-    evidence_tokens: int = Field(1200, ge=50, description="Evidence budget of the composer, in tokens.")
+    evidence_tokens: int = Field(1600, ge=50, description="Evidence budget of the composer, in tokens.")
 
 
 class PlannerSection(Section):

@@ -124,6 +124,8 @@ def _item_ends(text: str) -> list[tuple[int, str]]:
                 escaped = True
             elif char == '"':
                 in_string = False
+                if stack and stack[-1] == "]":
+                    last[len(stack)] = (at + 1, "".join(reversed(stack)))
             continue
         if char == '"':
             in_string = True

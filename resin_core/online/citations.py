@@ -1,7 +1,7 @@
 """From sentence labels in the composer's text to checked, renumbered citations.
 
-A label that no sentence of the buffer has is removed, never passed on. Labels are renumbered in the order of their
-first use, also while the text streams.
+A label that no sentence of the buffer has is removed, with the blank before it, never passed on. Labels are renumbered
+in the order of their first use, also while the text streams.
 """
 
 from __future__ import annotations
@@ -19,19 +19,25 @@ from resin_core.text.sentences import sentence_spans
 
 Labels = Mapping[int, tuple[SourcePassage, Sentence]]
 
-_GROUP = re.compile(r"\[([^\[\]]{0,60})\]")
+_BLANKS = " \t\u00a0\u202f"
+# All the blanks before a label; tried once for a run of them, so that a long run costs no more than its length.
+_GROUP = re.compile(rf"((?<![{_BLANKS}])[{_BLANKS}]+)?\[([^\[\]]{{0,60}})\]")
+# What wants no blank before it.
+_CLOSING = frozenset(".,;:!?)]}%…»”’。，、；：！？）」")
 _NUMBERS = re.compile(r"\s*\d+(?:\s*(?:[,;]?\s*(?:and|&)|[,;]|-|–)\s*\d+)*\s*")
 _HELD_CHARS = 64
 _LIKENESS = 70.0
 
 
 class CitationStream:
-    """Rewrites `[label]` groups piece by piece; holds back text only while a bracket is open."""
+    """Rewrites `[label]` groups piece by piece; holds back text only while a bracket is open, and blanks at the end."""
 
     def __init__(self, labels: Labels) -> None:
         self._labels = labels
         self._order: dict[int, int] = {}
         self._held = ""
+        # The blank of a removed label: it still parts the words around it, but is not left before a full stop.
+        self._parting = ""
         self.removed: list[str] = []
 
     @property
@@ -45,15 +51,15 @@ class CitationStream:
         opened = self._held.rfind("[")
         closed = opened >= 0 and "]" in self._held[opened:]
         if opened < 0 or closed or len(self._held) - opened > _HELD_CHARS:
-            ready, self._held = self._held, ""
-        else:
-            ready, self._held = self._held[:opened], self._held[opened:]
-        return _GROUP.sub(self._rewrite, ready)
+            opened = len(self._held)
+        at = len(self._held[:opened].rstrip(_BLANKS))
+        ready, self._held = self._held[:at], self._held[at:]
+        return self._rewritten(ready)
 
     def finish(self) -> str:
         """What was still held back."""
         ready, self._held = self._held, ""
-        return _GROUP.sub(self._rewrite, ready)
+        return self._rewritten(ready)
 
     def number_of(self, label: int) -> int:
         """The citation number of a label, given on first use."""
@@ -63,10 +69,28 @@ class CitationStream:
         """One citation a label used, with the exact span of its sentence."""
         return tuple(_citation(number, *self._labels[label]) for label, number in self._order.items())
 
-    def _rewrite(self, match: re.Match[str]) -> str:
-        inside = match[1]
-        if not _NUMBERS.fullmatch(inside):
-            return match[0]
+    def _rewritten(self, ready: str) -> str:
+        pieces, at = [], 0
+        for match in _GROUP.finditer(ready):
+            pieces.append(self._parted(ready[at : match.start()]))
+            blank, inside = match[1] or "", match[2]
+            labels = self._numbered(inside) if _NUMBERS.fullmatch(inside) else f"[{inside}]"
+            if labels:
+                pieces.append(self._parted(blank + labels))
+            else:
+                self._parting = self._parting or blank
+            at = match.end()
+        pieces.append(self._parted(ready[at:]))
+        return "".join(pieces)
+
+    def _parted(self, text: str) -> str:
+        """The text after the blank that a removed label left, where it needs one."""
+        if not text:
+            return ""
+        parting, self._parting = self._parting, ""
+        return text if text[0].isspace() or text[0] in _CLOSING else parting + text
+
+    def _numbered(self, inside: str) -> str:
         known = []
         for label in _expand(inside):
             if label in self._labels:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from resin_core.errors import ContextLengthError, DeadlineError, LLMError, LLMReplyError, LLMTimeoutError
 from resin_core.llm.protocol import ChatModel, Deadline, Reply, Request
@@ -162,5 +161,7 @@ def _with_sources(text: str, labels: Labels, stream: CitationStream, worked: Wor
 
 
 def _call(prompt_id: str, reply: Reply, usage: Usage, seconds: float) -> Call:
-    data: dict[str, Any] = {"prompt_id": prompt_id, "model": reply.model, "usage": usage, "seconds": seconds}
-    return Call(**data, raw=reply.text)
+    failure = "cut at the token limit" if reply.finish_reason == "length" else ""
+    return Call(
+        prompt_id=prompt_id, model=reply.model, usage=usage, seconds=seconds, failure=failure, raw=reply.text
+    )

@@ -1,6 +1,6 @@
 """The derivation before an answer: facts with sources, sums and comparisons, checked and put right by code.
 
-A model writes it as JSON; small models add badly, mark comparisons wrongly and cite the wrong sentence. Whatever is
+It is read from the model's lines; small models add badly, mark comparisons wrongly and cite the wrong sentence. Whatever is
 kept here rests on a source: numbers are compared by value, wrong results are replaced, invented numbers are dropped,
 and each change is recorded for the trace. What the model wrote is data: it is never formatted, run or looked up.
 """
@@ -11,10 +11,10 @@ import re
 from typing import Final
 
 from resin_core.online.derivation_check import check
-from resin_core.online.derivation_records import DERIVATION_SCHEMA, Checked, DerivationReply
+from resin_core.online.derivation_records import Checked, DerivationReply
 from resin_core.online.quantities import quantities
 
-__all__ = ["DERIVATION_SCHEMA", "Checked", "DerivationReply", "check", "has_numbers", "needs_numbers", "render"]
+__all__ = ["Checked", "DerivationReply", "check", "has_numbers", "needs_numbers"]
 
 _ASKS: Final = re.compile(
     r"\bhow (?:many|much|long|far|old|big|tall|heavy|fast|late)\b|\b(?:total|altogether|sum|average|difference|twice)\b"
@@ -30,16 +30,6 @@ _LIMIT: Final = re.compile(
     r"|max|min|no more|enough|afford)\b|[<>≤≥]",
     re.IGNORECASE,
 )
-
-
-def render(checked: Checked) -> str:
-    """The lines shown to the model for the answer, in the form of the prompt's example; "" when nothing is left."""
-    lines = [f"[{line.source}] {line.fact}" for line in checked.facts]
-    lines += [f"{line.name + ': ' if line.name else ''}{line.sum} = {line.result}" for line in checked.sums]
-    for line in checked.checks:
-        name = f"{line.check}: " if line.check else ""
-        lines.append(f"{name}{line.left} {line.relation} {line.right} is {'true' if line.holds else 'FALSE'}")
-    return "\n".join(lines)
 
 
 def has_numbers(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The lines of a derivation: as a model writes them, with their JSON schema, and as they are after the check."""
+"""The lines of a derivation: as they are read from what a model wrote, and as they are after the check."""
 
 from __future__ import annotations
 
@@ -59,33 +59,11 @@ class CheckLine(WireReply):
 
 
 class DerivationReply(WireReply):
-    """The derivation as a model writes it; longer lists and texts than allowed are cut."""
+    """The derivation as it was read; longer lists and texts than allowed are cut."""
 
     facts: Annotated[tuple[FactLine, ...], _first(MAX_FACTS)] = ()
     sums: Annotated[tuple[SumLine, ...], _first(MAX_SUMS)] = ()
     checks: Annotated[tuple[CheckLine, ...], _first(MAX_CHECKS)] = ()
-
-
-def _rows(most: int, **keys: dict[str, Any]) -> dict[str, Any]:
-    item = {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
-    return {"type": "array", "maxItems": most, "items": item}
-
-
-_STRING: Final[dict[str, Any]] = {"type": "string"}
-_RELATION: Final[dict[str, Any]] = {"type": "string", "enum": ["<", "<=", "=", ">=", ">", "!="]}
-# Every key required and no others allowed: what strict structured output asks for.
-DERIVATION_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "facts": _rows(MAX_FACTS, fact=_STRING, source={"type": "integer"}),
-        "sums": _rows(MAX_SUMS, name=_STRING, sum=_STRING, result=_STRING),
-        "checks": _rows(
-            MAX_CHECKS, check=_STRING, left=_STRING, relation=_RELATION, right=_STRING, holds={"type": "boolean"}
-        ),
-    },
-    "required": ["facts", "sums", "checks"],
-    "additionalProperties": False,
-}
 
 
 CorrectionKind = Literal["source", "number", "result", "operand", "holds"]

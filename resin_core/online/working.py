@@ -17,7 +17,7 @@ from resin_core.online.derivation_records import (
     SumLine,
 )
 from resin_core.online.grounding import Known, stems
-from resin_core.online.quantities import UNKNOWN, base, quantities
+from resin_core.online.quantities import MONEY_SIGNS, UNKNOWN, base, quantities
 from resin_core.prompts import derive
 from resin_core.prompts.derive import Limit, Values
 
@@ -187,11 +187,13 @@ def _measures_in(text: str) -> list[str]:
 
 
 def _dimension(value: str) -> str:
-    """The kind of unit of a value ("time"), the unit itself where it is of no kind ("$"), or "" for none."""
+    """The kind of unit of a value ("time"), the unit itself where it is of no kind ("%"), or "" for none."""
     for quantity in quantities(value):
         measure = base(quantity.value)
         if measure:
             return measure[0]
+        if quantity.unit in MONEY_SIGNS and quantity.unit:
+            return "price"
         if quantity.unit and quantity.unit != UNKNOWN:
             return quantity.unit
     return ""

@@ -88,7 +88,8 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
         )
         found = Values(option, quantity, facts, _MARK.sub("", left).strip(), _MARK.sub("", claimed).strip())
         if facts or _SUM.fullmatch(found.expression):
-            values.setdefault(found.name.casefold(), found)
+            key = found.name.casefold() if quantity else f"{option.casefold()}: {found.expression}"
+            values.setdefault(key, found)
     return list(values.values()), list(dict.fromkeys(limits))
 
 

@@ -26,12 +26,19 @@ class Recorder:
         """Seconds since the question came."""
         return time.monotonic() - self._started
 
-    def add(self, stage: str, started_s: float, data: dict[str, Any], calls: Sequence[Call] = ()) -> None:
-        """One stage's event and one for each model call behind it; `started_s` is on `now_s`'s scale."""
+    def add(
+        self, stage: str, started_s: float, data: dict[str, Any], calls: Sequence[Call] = (), failure: str = ""
+    ) -> None:
+        """One stage's event and one for each model call behind it; `started_s` is on `now_s`'s scale.
+
+        `failure` says why the stage ended early, and is empty when it did not.
+        """
         seconds = self.now_s() - started_s
         self.timings_s[stage] = round(self.timings_s.get(stage, 0.0) + seconds, 4)
         at = round(started_s, 4)
-        self._events.append(TraceEvent(stage=stage, started_s=at, seconds=round(seconds, 4), data=data))
+        self._events.append(
+            TraceEvent(stage=stage, started_s=at, seconds=round(seconds, 4), failure=failure, data=data)
+        )
         for call in calls:
             self.usage += call.usage
             self._events.append(

@@ -78,13 +78,21 @@ async def answer(
         if selected.passages:
             derive = _derives(question, plan, selected.passages, run.derivation)
             pieces = ports.composer.compose(question, selected.passages, derive, deadline)
-            async with closing(pieces) as stream:
-                async for piece in stream:
-                    if isinstance(piece, Composed):
-                        composed = piece
-                    else:
-                        recorder.timings_s.setdefault("first_token", round(recorder.now_s(), 4))
-                        yield Event(kind="token", text=piece)
+            written: list[str] = []
+            try:
+                async with closing(pieces) as stream:
+                    async for piece in stream:
+                        if isinstance(piece, Composed):
+                            composed = piece
+                        else:
+                            recorder.timings_s.setdefault("first_token", round(recorder.now_s(), 4))
+                            written.append(piece)
+                            yield Event(kind="token", text=piece)
+            except Exception as error:
+                # The trace of a question that failed says how far its answer came.
+                failure = f"{type(error).__name__}: {error}"
+                recorder.add("compose", started, {"answer": "".join(written)}, failure=failure)
+                raise
         data = {"answer": composed.text, "derivation": composed.derivation}
         recorder.add("compose", started, data, composed.calls)
         recorder.timings_s["total"] = round(recorder.now_s(), 4)

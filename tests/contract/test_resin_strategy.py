@@ -38,7 +38,7 @@ from tests.asking import (
     task_of,
 )  # fmt: skip
 from tests.evidence import candidate, raising, row, source
-from tests.scripted_llm import FakeChatModel, Hang, Reset, ScriptedServer, Status
+from tests.scripted_llm import FakeChatModel, Hang, Reply, Reset, ScriptedServer, Status
 
 
 @pytest.fixture(params=["fake", "http"])
@@ -263,6 +263,35 @@ async def test_an_endpoint_that_goes_down_ends_the_question(task: str, action: A
     assert "answer" not in seen
     assert set(model.cut) <= {"solve"}
     assert model.begun.count("solve") == model.cut.count("solve")
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "written"),
+    [
+        (Reset(pieces=3), LLMUnavailableError, "some words before"),
+        (Status(500), LLMServerError, ""),
+        (raising(DeadlineError("too late")), DeadlineError, ""),
+        (raising(RuntimeError("a defect")), RuntimeError, ""),
+    ],
+)
+async def test_a_composition_that_fails_leaves_its_mark_in_the_trace(
+    action: Any, kind: type[Exception], written: str
+) -> None:
+    events, recorder = start(FakeChatModel(playing(answer=action)), Found(*ROWS))
+    with pytest.raises(kind) as caught:
+        async for _ in events:
+            pass
+    last = recorder.trace().events[-1]
+    assert (last.stage, last.data) == ("compose", {"answer": written})
+    assert last.failure == f"{kind.__name__}: {caught.value}"
+    assert not any(event.failure for event in recorder.trace().events[:-1])
+
+
+async def test_an_answer_cut_at_the_token_limit_is_marked_in_the_trace() -> None:
+    found = await asked(instead={"answer": Reply("The Alba is cheaper by", finish_reason="length", usage=(100, 10))})
+    failures = {event.stage: event.failure for event in found.recorder.trace().events}
+    assert failures["compose.call"] == "cut at the token limit"
+    assert failures["compose"] == ""
 
 
 @pytest.mark.parametrize("task", ["plan", "select", "values", "answer"])

@@ -109,11 +109,36 @@ def test_two_parts_are_split_by_form(rest: str, predicate: str, object_: str) ->
         ("rule | seal is cracked | must not be used for | vaccine", "seal is cracked", "must not be used for vaccine"),
         ("rule | seal is cracked | box is not used", "seal is cracked", "box is not used"),
         ("rule | When the seal is cracked, then the box is not used.", "the seal is cracked", "the box is not used"),
+        ("rule | If power fails | pump | stops", "power fails", "pump stops"),
+        ("rule | basin level is low | pump start | after 5 minutes", "basin level is low", "pump start after 5 minutes"),
+        ("rule | pump failure | => | alarm", "pump failure", "alarm"),
     ],
 )
 def test_rules(raw: str, condition: str, conclusion: str) -> None:
     claim = parsed(raw)
     assert (claim.kind, claim.subject, claim.predicate, claim.object) == (UnitKind.RULE, condition, "then", conclusion)
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind", "parts"),
+    [
+        ("rule | metro ride | duration | 25 minutes", UnitKind.ENTITY_FACT, ("metro ride", "duration", "25 minutes")),
+        ("rule | visitors | must wear | helmets", UnitKind.ENTITY_FACT, ("visitors", "must wear", "helmets")),
+        ("rule | metro ride | takes 25 minutes", UnitKind.ENTITY_FACT, ("metro ride", "takes", "25 minutes")),
+        ("rule | Aster 200 | is a | cold box", UnitKind.ENTITY_TYPE, ("Aster 200", "is a", "cold box")),
+    ],
+)
+def test_a_rule_without_a_condition_is_read_as_what_its_form_says(
+    raw: str, kind: UnitKind, parts: tuple[str, str, str]
+) -> None:
+    claim = parsed(raw)
+    assert (claim.kind, (claim.subject, claim.predicate, claim.object)) == (kind, parts)
+    assert claim.repaired
+
+
+def test_the_scope_of_a_rule_that_is_a_fact_stays_its_scope() -> None:
+    claim = parsed("rule | metro ride | duration | 25 minutes | on weekdays")
+    assert (claim.kind, claim.scope) == (UnitKind.ENTITY_FACT, "on weekdays")
 
 
 @pytest.mark.parametrize(

@@ -99,13 +99,8 @@ async def test_a_reply_that_cannot_be_used_becomes_a_failure(
         (", ", []),
         ('], "5": [', []),
         ('], "5": []}, "passages": ["3-5 | Alba | lamp | price and weight | description"', [SPAN]),
-        pytest.param(
-            ', "fact | Alba | ha',
-            [],
-            marks=pytest.mark.xfail(
-                strict=True, reason="llm.reading.salvaged closes a cut string and keeps it as whole"
-            ),
-        ),
+        (', "fact | Alba | ha', []),
+        (r', "fact | Alba | said | \"], ', []),
     ],
 )
 async def test_a_reply_that_was_cut_off_keeps_its_complete_items(rest: str, spans: list[Span]) -> None:

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from resin_core.indexing.claims import Claim, parse_claim
 from resin_core.indexing.grounding import Failure, Grounding, ground
+from resin_core.indexing.matching import coverage, source
+from resin_core.indexing.words import content, tokens
 from resin_core.records import UnitKind
 
 BUS = (
@@ -96,6 +98,40 @@ def test_invented_claims_are_refused(
     assert isinstance(failure, Failure), failure
     assert failure.reason == reason
     assert detail in failure.detail
+
+
+@pytest.mark.parametrize(
+    ("raw", "number"),
+    [
+        ("fact | Bus 14 | overall tariff level | $4", 3),
+        ("fact | bus 14 ride | average commuting duration | 35 minutes", 5),
+        ("fact | ride on bus 14 | average commuting duration | thirty-five minutes", 5),
+    ],
+)
+def test_a_property_in_other_words_costs_confidence_only_where_the_rest_is_verbatim(raw: str, number: int) -> None:
+    found = grounded(raw, BUS, number)
+    assert isinstance(found, Grounding), found
+    assert (found.start_sentence, found.end_sentence) == (number, number)
+    assert 0 < found.coverage < 0.6
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        # Subject or value not word for word, or not in one sentence.
+        ("fact | Bus 14 metro line | average commuting duration | 35 minutes", "not-in-source"),
+        ("fact | Bus 14 | average commuting duration | 35 minutes each afternoon", "not-in-source"),
+        ("fact | Fern Street flats | average commuting duration | 35 minutes", "not-in-source"),
+        # Numbers and names of the property are no wording, and a negation turns it round.
+        ("fact | Bus 14 | tariff 7 | $4", "number-not-in-source"),
+        ("fact | Bus 14 | Quay tariff | $4", "name-not-in-source"),
+        ("fact | Bus 14 | overall tariff never | $4", "not-in-source"),
+    ],
+)
+def test_a_property_in_other_words_is_refused_where_the_rest_is_not_verbatim(raw: str, reason: str) -> None:
+    failure = grounded(raw, BUS)
+    assert isinstance(failure, Failure), failure
+    assert failure.reason == reason
 
 
 def test_no_sentences() -> None:
@@ -190,8 +226,10 @@ def test_the_span_exists_and_holds_every_number_of_the_object(claim: Claim, text
     numbers = [number for number, _ in sentences]
     assert found.start_sentence in numbers and found.end_sentence in numbers
     assert 0 <= found.end_sentence - found.start_sentence <= 1
-    assert 0.5 <= found.coverage <= 1
     span = " ".join(text for number, text in sentences if found.start_sentence <= number <= found.end_sentence)
+    # Less only where subject and value are both there word for word.
+    verbatim = content(tokens(claim.subject)) + content(tokens(claim.object))
+    assert 0.5 <= found.coverage <= 1 or (found.coverage > 0 and coverage(verbatim, source(span)) == 1)
     for number in re.findall(r"-?\d[\d.,]*", claim.object):
         assert number in span
     for name in ("WRKY", "CKL12"):

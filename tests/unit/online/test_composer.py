@@ -120,13 +120,19 @@ async def test_a_hops_failure_is_only_noted(action: Any) -> None:
 async def test_the_answer_is_streamed_with_checked_references() -> None:
     pieces, found, model = await composed(Reply("It costs $15 [3], not $40 [4] or $1 [8].", usage=USAGE, piece_chars=3))
     assert len(pieces) > 5
-    assert found.text == "".join(pieces) == "It costs $15 [1], not $40 [2] or $1 ."
+    assert found.text == "".join(pieces) == "It costs $15 [1], not $40 [2] or $1."
     assert [(c.number, c.text) for c in found.citations] == [(1, "The Brio costs $15."), (2, "The Cato costs $40.")]
     assert found.derivation == {"removed_labels": ["8"]}
     assert [(call.usage, call.prompt_id) for call in found.calls] == [(ONE, compose.PROMPT.id)]
     (request,) = model.requests
     assert request.messages == compose.answer_messages(QUESTION, ALL)
     assert request.json_schema is None
+
+
+@pytest.mark.parametrize(("finish", "failure"), [("stop", ""), ("length", "cut at the token limit")])
+async def test_an_answer_that_was_cut_off_says_so_in_its_call(finish: str, failure: str) -> None:
+    _, found, _ = await composed(Reply("It costs $15 [3], not", finish_reason=finish))
+    assert (found.text, [call.failure for call in found.calls]) == ("It costs $15 [1], not", [failure])
 
 
 async def test_values_are_asked_for_only_when_told_to() -> None:
