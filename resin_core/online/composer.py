@@ -162,6 +162,4 @@ def _with_sources(text: str, labels: Labels, stream: CitationStream, worked: Wor
 
 def _call(prompt_id: str, reply: Reply, usage: Usage, seconds: float) -> Call:
     failure = "cut at the token limit" if reply.finish_reason == "length" else ""
-    return Call(
-        prompt_id=prompt_id, model=reply.model, usage=usage, seconds=seconds, failure=failure, raw=reply.text
-    )
+    return Call(prompt_id=prompt_id, model=reply.model, usage=usage, seconds=seconds, failure=failure, raw=reply.text)

@@ -1,8 +1,9 @@
 """The derivation before an answer: facts with sources, sums and comparisons, checked and put right by code.
 
-It is read from the model's lines; small models add badly, mark comparisons wrongly and cite the wrong sentence. Whatever is
-kept here rests on a source: numbers are compared by value, wrong results are replaced, invented numbers are dropped,
-and each change is recorded for the trace. What the model wrote is data: it is never formatted, run or looked up.
+It is read from the model's lines; small models add badly, mark comparisons wrongly and cite the wrong sentence.
+Whatever is kept here rests on a source: numbers are compared by value, wrong results are replaced, invented numbers
+are dropped, and each change is recorded for the trace. What the model wrote is data: it is never formatted, run or
+looked up.
 """
 
 from __future__ import annotations

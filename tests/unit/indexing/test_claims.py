@@ -110,7 +110,11 @@ def test_two_parts_are_split_by_form(rest: str, predicate: str, object_: str) ->
         ("rule | seal is cracked | box is not used", "seal is cracked", "box is not used"),
         ("rule | When the seal is cracked, then the box is not used.", "the seal is cracked", "the box is not used"),
         ("rule | If power fails | pump | stops", "power fails", "pump stops"),
-        ("rule | basin level is low | pump start | after 5 minutes", "basin level is low", "pump start after 5 minutes"),
+        (
+            "rule | basin level is low | pump start | after 5 minutes",
+            "basin level is low",
+            "pump start after 5 minutes",
+        ),
         ("rule | pump failure | => | alarm", "pump failure", "alarm"),
     ],
 )

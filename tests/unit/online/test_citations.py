@@ -97,7 +97,9 @@ def test_text_is_held_back_only_while_a_bracket_is_open_or_after_a_blank(pieces:
 
 
 GROUPS = ("[1]", "[3, 1]", "[2-4]", "[9]", "[1 and 2]", "[[4]]", f"[{'7' * 61}]", f"[{'8' * 59}]")
-PARTS = st.sampled_from((*GROUPS, "[", "]", "[x", "word ", "$12. ", ". ", "  ", "\n", "{0}", "-", "1", "\\g<1>", "y" * 40))
+PARTS = st.sampled_from(
+    (*GROUPS, "[", "]", "[x", "word ", "$12. ", ". ", "  ", "\n", "{0}", "-", "1", "\\g<1>", "y" * 40)
+)
 
 
 @given(st.lists(PARTS, max_size=12).map("".join), st.lists(st.integers(0, 200), max_size=8))

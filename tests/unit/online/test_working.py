@@ -161,7 +161,9 @@ def test_differences_are_worked_out_only_without_limits_and_of_few_options() -> 
     compared = worked(*lines, question="Is the Alba or the Brio cheaper, and by how much?").text
     assert compared.splitlines()[-1] == "price, Alba minus Brio: ($12 + $6) - $15 = $3"
     assert "time, " not in compared
-    assert worked(*reversed(lines), question="Which is cheaper?").text.endswith("price, Alba minus Brio: ($12 + $6) - $15 = $3")
+    assert worked(*reversed(lines), question="Which is cheaper?").text.endswith(
+        "price, Alba minus Brio: ($12 + $6) - $15 = $3"
+    )
     assert "minus" not in worked(*lines, "limit, price: <= $19").text
     assert "minus" not in work_out("\n".join(many(5).lines), many(5).sources, {}, "Which is cheapest?").text
 
@@ -201,9 +203,10 @@ def test_any_reply_is_worked_out_and_rests_on_the_sources(reply: str, question: 
     found = work_out(reply, SOURCES, TITLES, question)
     assert all(fact.source in SOURCES for fact in found.checked.facts)
     assert len(found.written.splitlines()) <= derive.MAX_LINES
-    assert bool(found.text) == bool(found.written)
+    assert found.text or not found.written
+    # What was put right needs no putting right: the same facts stand, from the same sentences.
     again = work_out(found.written, SOURCES, TITLES, question)
-    assert again.written == found.written
+    assert set(again.checked.facts) == set(found.checked.facts)
 
 
 def test_values_without_a_quantity_are_sorted_by_their_kind_of_unit() -> None:
