@@ -97,6 +97,7 @@ class Engine:
             evidence_tokens=config.retrieval.evidence_tokens,
             min_share=config.retrieval.min_share,
             decompose=config.planner.decompose,
+            include_question=config.planner.include_question,
             select=settings.select,
             hop_solvers=settings.hop_solvers == "always" or (settings.hop_solvers == "auto" and not embedded),
             derivation=settings.derivation,

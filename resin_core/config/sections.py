@@ -96,6 +96,7 @@ class PlannerSection(Section):
 
     max_hops: int = Field(4, ge=1, le=16, description="Hops of a plan, at most.")
     decompose: bool = Field(True, description="Off: the question itself is the only hop.")
+    include_question: bool = Field(True, description="The question itself takes a hop that the plan left free.")
 
 
 class ResinSection(Section):

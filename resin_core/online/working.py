@@ -23,6 +23,11 @@ from resin_core.prompts.derive import Limit, Values
 
 # More options than that are a list, not a comparison; their differences would crowd out the rest.
 _MAX_COMPARED = 4
+_BOUND = re.compile(
+    r"\b(?:(?P<most>within|at most|no more than|not more than|up to|under|below|less than|fewer than|maximum of)"
+    r"|at least|no less than|not less than|more than|over|above|minimum of)\s+(?:of\s+|only\s+)?$",
+    re.IGNORECASE,
+)
 
 
 class Worked(NamedTuple):
@@ -49,7 +54,10 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
     placed = {number: f"{titles.get(number, '')}: {text}" for number, text in sources.items()}
     first = check(_uncut(facts=tuple(f for line in values for f in line.facts)), placed, question)
     values = _in_asked_units(_regrouped(_standing(values, first, placed, dropped)), question, dropped)
-    limits = [_named_as(values, limit) for limit in limits]
+    limits += [
+        limit for limit in _limits_in(question) if _dimension(limit.value) not in {_dimension(x.value) for x in limits}
+    ]
+    values, limits = _matched(values, limits)
     sums = derive.totals(values) + further
     texts = " ".join(placed.values()).casefold()
     # A line of its own for a total ("Total cost") answers what is asked; differences would only distract.
@@ -126,11 +134,11 @@ def _standing(
             fact = FactLine(fact=given.fact, source=source)
             if fact not in stated:
                 continue
-            about = placed[fact.source].casefold()
-            if own in options and own not in about and any(other in about for other in options if other != own):
-                dropped.append(
-                    Dropped(kind="fact", text=fact.fact, reason=f"source {fact.source} is about another option")
-                )
+            # All that is shown of its document: a sentence may say "it" of what the title names.
+            title = placed[fact.source].partition(": ")[0]
+            about = " ".join(text for text in placed.values() if text.startswith(title)).casefold()
+            if own in options and own not in about:
+                dropped.append(Dropped(kind="fact", text=fact.fact, reason=f"source {fact.source} is not about it"))
             else:
                 facts.append(fact)
         if facts:
@@ -173,13 +181,37 @@ def _in_asked_units(values: Sequence[Values], question: str, dropped: list[Dropp
     return fitting
 
 
-def _named_as(values: Sequence[Values], limit: Limit) -> Limit:
-    """The limit under the name that lines of its kind of unit have, when none has its own name."""
-    if any(line.quantity.casefold() == limit.quantity.casefold() for line in values):
-        return limit
-    kind = _dimension(limit.value)
-    names = {line.quantity for line in values if kind and _dimension(derive.value_of(line.facts[0])) == kind}
-    return limit._replace(quantity=names.pop()) if len(names) == 1 else limit
+def _limits_in(question: str) -> list[Limit]:
+    """Bounds that the question states in plain words, for when the model leaves them out. English only."""
+    found = []
+    for quantity in quantities(question):
+        bound = _BOUND.search(question[: quantity.start])
+        value = question[quantity.start : quantity.stop]
+        kind = _dimension(value)
+        if bound and kind:
+            found.append(Limit(kind, "<=" if bound["most"] else ">=", value))
+    return found
+
+
+def _matched(values: Sequence[Values], limits: Sequence[Limit]) -> tuple[list[Values], list[Limit]]:
+    """Limits under the names of the lines they bound; parts in several lines ("walk", "ride") become one total."""
+    lines, named = list(values), []
+    for limit in dict.fromkeys(limits):
+        kind = _dimension(limit.value)
+        own = {line.quantity for line in lines if line.quantity.casefold() == limit.quantity.casefold()}
+        alike = [line for line in lines if kind and _dimension(derive.value_of(line.facts[0])) == kind]
+        names = {line.quantity for line in alike}
+        if own or not alike:
+            named.append(limit)
+        elif len(names) == 1:
+            named.append(limit._replace(quantity=names.pop()))
+        else:
+            named.append(limit)
+            lines = [line for line in lines if line not in alike]
+            for option in dict.fromkeys(line.option for line in alike):
+                facts = tuple(dict.fromkeys(f for line in alike if line.option == option for f in line.facts))
+                lines.append(Values(option, limit.quantity, facts, " + ".join(map(derive.value_of, facts)), ""))
+    return lines, named
 
 
 def _measures_in(text: str) -> list[str]:
@@ -190,10 +222,7 @@ def _dimension(value: str) -> str:
     """The kind of unit of a value ("time"), the unit itself where it is of no kind ("%"), or "" for none."""
     for quantity in quantities(value):
         measure = base(quantity.value)
-        if measure:
-            return measure[0]
-        if quantity.unit in MONEY_SIGNS and quantity.unit:
-            return "price"
-        if quantity.unit and quantity.unit != UNKNOWN:
-            return quantity.unit
+        kind = measure[0] if measure else quantity.unit
+        if kind and kind != UNKNOWN:
+            return "price" if kind in MONEY_SIGNS else kind
     return ""

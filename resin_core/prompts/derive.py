@@ -16,6 +16,15 @@ from resin_core.online.arithmetic import ArithmeticFailure, evaluate
 from resin_core.online.derivation_records import Checked, CheckLine, FactLine, SumLine
 
 MAX_LINES = 24
+_BOUNDS = {
+    "<=": ("within", "over"),
+    "≤": ("within", "over"),
+    "<": ("under", "not under"),
+    ">=": ("at least", "less than"),
+    "≥": ("at least", "less than"),
+    ">": ("over", "not over"),
+    "=": ("equal to", "not equal to"),
+}
 LIMIT = "limit"
 
 RULES = """TASK: values. Write one line for each option and each quantity that the question is about: "option, \
@@ -26,6 +35,8 @@ Copy values with their units. Do not calculate. Write nothing that the question 
 _LINE = re.compile(r"[-*\s]*(?P<option>[^:,]{1,80})(?:,\s*(?P<quantity>[^:]{1,60}))?:\s*(?P<rest>.{1,300})")
 _TERM = re.compile(r"(?P<value>[^\[\]+=]{1,80}?)\s*\[(?P<source>\d{1,4})\]")
 _BOUND = re.compile(r"(?P<relation><=|>=|<|>|=|≤|≥)\s*(?P<value>.{1,60})")
+_VERDICT = re.compile(r"(?:,\s*)?\bwhich is\b.*$|[.;]\s*(?:Ruled out|Keeps all limits)\W*$")
+_QUANTITY_VALUE = re.compile(r"(?P<quantity>[^\W\d][^\d$€£¥:]{0,40}?)\s*:?\s*(?P<value>\W?\d.{0,200})")
 _MARK = re.compile(r"\s*\[\d{1,4}\]")
 _DIGIT = re.compile(r"\d")
 # Arithmetic over values that other lines have: no sentence of its own, but nothing except numbers and units either.
@@ -69,8 +80,8 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
     """The lines of a reply; what is not of the form, or repeats, is passed over."""
     values: dict[str, Values] = {}
     limits: list[Limit] = []
-    for row in text.splitlines()[:MAX_LINES]:
-        match = _LINE.fullmatch(row.strip())
+    for row in _rows(text)[:MAX_LINES]:
+        match = _LINE.fullmatch(row)
         if match is None:
             continue
         option, quantity = _MARK.sub("", match["option"]).strip(), (match["quantity"] or "").strip()
@@ -91,6 +102,20 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
             key = found.name.casefold() if quantity else f"{option.casefold()}: {found.expression}"
             values.setdefault(key, found)
     return list(values.values()), list(dict.fromkeys(limits))
+
+
+def _rows(text: str) -> list[str]:
+    """One row a quantity: "A, time: 2 days [1], which is within 3 days; price $4 [2]" is two."""
+    rows = []
+    for row in text.splitlines():
+        first, *more = (_VERDICT.sub("", part).strip() for part in row.split(";"))
+        rows.append(first)
+        option = first.partition(":")[0].partition(",")[0].strip()
+        for part in more:
+            match = _QUANTITY_VALUE.fullmatch(part)
+            if match:
+                rows.append(f"{option}, {match['quantity']}: {match['value']}")
+    return rows
 
 
 def totals(values: Sequence[Values]) -> list[SumLine]:
@@ -138,27 +163,37 @@ def written(values: Sequence[Values]) -> str:
 
 
 def render(values: Sequence[Values], checked: Checked) -> str:
-    """The worked values as the model sees them for the answer, in the form of the prompt's example."""
+    """The worked values as the model sees them for the answer, in the form of the prompt's example.
+
+    With limits, one line an option says all there is to say of it: what a small model can repeat, it does not spoil.
+    """
     results = {line.name: line.result for line in checked.sums}
-    lines = []
-    for line in values:
-        lines.append(f"{line.name}: {_terms(line)}" + (f" = {results[line.name]}" if line.name in results else ""))
-    own = {line.name for line in values}
-    lines += [f"{line.name}: {line.sum} = {line.result}" for line in checked.sums if line.name not in own]
-    limits: set[tuple[str, str, str]] = set()
-    options: dict[str, dict[tuple[str, str, str], bool]] = {}
+    outcomes: dict[str, list[CheckLine]] = {}
     for check in checked.checks:
-        option, _, quantity = check.check.partition(", ")
-        limit = (quantity.casefold(), check.relation, check.right)
-        limits.add(limit)
-        options.setdefault(option, {})[limit] = check.holds
-        left = results.get(check.check, check.left)
-        lines.append(f"{check.check} {left} {check.relation} {check.right}: {'holds' if check.holds else 'FAILS'}")
-    # An option with an unchecked limit is not known to be within all; nor is "none" then known.
-    within = [name for name, held in options.items() if all(held.values()) and held.keys() == limits]
-    if within or (options and not any(all(held.values()) for held in options.values())):
-        lines.append("Within all limits: " + (", ".join(within) or "none"))
-    return "\n".join(lines)
+        outcomes.setdefault(check.check, []).append(check)
+    said: dict[str, list[str]] = {}
+    for line in values:
+        value = _terms(line)
+        if line.name in results:
+            # The total alone: shown the parts as well, a small model adds them up again.
+            marks = "".join(f"[{source}]" for source in dict.fromkeys(fact.source for fact in line.facts))
+            value = f"{results[line.name]} {marks}"
+        bounds = "".join(f", which is {_bound(check)}" for check in outcomes.get(line.name, ()))
+        said.setdefault(line.option, []).append(f"{line.quantity} {value}{bounds}".strip())
+    lines = []
+    for option, parts in said.items():
+        held = [c.holds for line in values if line.option == option for c in outcomes.get(line.name, ())]
+        verdict = "" if not held else ". Keeps all limits" if all(held) else ". Ruled out"
+        lines.append(f"{option}: {'; '.join(parts)}{verdict}")
+    own = {line.name for line in values}
+    return "\n".join(
+        lines + [f"{line.name}: {line.sum} = {line.result}" for line in checked.sums if line.name not in own]
+    )
+
+
+def _bound(check: CheckLine) -> str:
+    holds, fails = _BOUNDS[check.relation]
+    return f"{holds if check.holds else fails} {check.right}"
 
 
 def _terms(line: Values) -> str:

@@ -18,6 +18,7 @@ from resin_core.records import (
     Answer,
     Candidate,
     EvidenceItem,
+    Hop,
     PoolItem,
     QueryPlan,
     SourcePassage,
@@ -48,6 +49,7 @@ class ResinRun(NamedTuple):
     evidence_tokens: int
     min_share: float
     decompose: bool
+    include_question: bool
     select: str
     hop_solvers: bool
     derivation: str
@@ -114,8 +116,12 @@ async def _plan(question: str, planner: Planner, run: ResinRun, recorder: Record
         recorder.add("plan", started, {**plan.model_dump(mode="json"), "decompose": False})
         return plan
     planned = await planner.plan(question, run.max_hops, deadline)
-    recorder.add("plan", started, planned.plan.model_dump(mode="json"), planned.calls)
-    return planned.plan
+    plan = planned.plan
+    if run.include_question and not plan.fallback and len(plan.hops) < run.max_hops:
+        # Ours: what the plan's wording lost, the question still finds; it takes a hop that the plan left free.
+        plan = plan.model_copy(update={"hops": (*plan.hops, Hop(subquestion=question, reasoning_type="question"))})
+    recorder.add("plan", started, plan.model_dump(mode="json"), planned.calls)
+    return plan
 
 
 async def _select(
