@@ -43,6 +43,7 @@ RUN = ResinRun(
     evidence_tokens=500,
     min_share=0.0,
     decompose=True,
+    include_question=False,
     select="auto",
     hop_solvers=False,
     derivation="never",

@@ -119,7 +119,10 @@ def _fields(kind: UnitKind | None, parts: list[str]) -> tuple[str, str, str, str
     words = rest.split()
     cut = _predicate_words(words)
     if cut == len(words):
-        return None
+        verb = _verb_at(subject.split())
+        if verb is None:
+            return None
+        return " ".join(subject.split()[:verb]), " ".join(subject.split()[verb:]), rest, ""
     if words[cut].casefold() in ("and", "or"):
         return subject, "is", rest, ""  # "constructed and validated": both are said of the subject.
     return subject, " ".join(words[:cut]), " ".join(words[cut:]), ""
@@ -128,6 +131,15 @@ def _fields(kind: UnitKind | None, parts: list[str]) -> tuple[str, str, str, str
 def _is_condition(text: str) -> bool:
     """Whether a rule's first part says that something is so, rather than naming a thing."""
     return bool(_IF.match(text)) or any(word.casefold() in AUXILIARIES for word in text.split())
+
+
+def _verb_at(words: list[str]) -> int | None:
+    """Where a subject that runs on into its verb ends: "river Osk | runs through", "lorries | are not allowed on"."""
+    for i, word in enumerate(words):
+        if i and word.casefold() in AUXILIARIES:
+            return i
+    names = [i for i, word in enumerate(words) if word[:1].isupper() or any(map(str.isdigit, word))]
+    return names[-1] + 1 if names and names[-1] + 1 < len(words) else None
 
 
 def _predicate_words(words: list[str]) -> int:

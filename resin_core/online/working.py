@@ -80,7 +80,7 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
             "corrections": (*first.corrections, *(c for c in second.corrections if c.old and c.kind != "holds")),
         }
     )
-    return Worked(derive.written(values), derive.render(values, checked), checked)
+    return Worked(derive.written(values), derive.render(values, checked, limits), checked)
 
 
 def _uncut(

@@ -86,6 +86,9 @@ def parse(text: str) -> tuple[list[Values], list[Limit]]:
             continue
         option, quantity = _MARK.sub("", match["option"]).strip(), (match["quantity"] or "").strip()
         rest = match["rest"].strip()
+        inside = None if quantity else _QUANTITY_VALUE.fullmatch(rest)
+        if inside:  # "A: time 2 days [1]", as worked values are written.
+            quantity, rest = inside["quantity"].strip(), inside["value"]
         if option.casefold() == LIMIT:
             bound = _BOUND.fullmatch(rest)
             if bound and quantity:
@@ -162,7 +165,7 @@ def written(values: Sequence[Values]) -> str:
     return "\n".join(f"{line.name}: {_terms(line)}" for line in values)
 
 
-def render(values: Sequence[Values], checked: Checked) -> str:
+def render(values: Sequence[Values], checked: Checked, limits: Sequence[Limit] = ()) -> str:
     """The worked values as the model sees them for the answer, in the form of the prompt's example.
 
     With limits, one line an option says all there is to say of it: what a small model can repeat, it does not spoil.
@@ -171,6 +174,7 @@ def render(values: Sequence[Values], checked: Checked) -> str:
     outcomes: dict[str, list[CheckLine]] = {}
     for check in checked.checks:
         outcomes.setdefault(check.check, []).append(check)
+    bounds_set = {(limit.relation, limit.value) for limit in limits}
     said: dict[str, list[str]] = {}
     for line in values:
         value = _terms(line)
@@ -182,8 +186,11 @@ def render(values: Sequence[Values], checked: Checked) -> str:
         said.setdefault(line.option, []).append(f"{line.quantity} {value}{bounds}".strip())
     lines = []
     for option, parts in said.items():
-        held = [c.holds for line in values if line.option == option for c in outcomes.get(line.name, ())]
-        verdict = "" if not held else ". Keeps all limits" if all(held) else ". Ruled out"
+        own_checks = [c for line in values if line.option == option for c in outcomes.get(line.name, ())]
+        known = {(check.relation, check.right) for check in own_checks}
+        # An option with a value missing is neither: only what was compared is said of it.
+        verdict = ". Keeps all limits" if bounds_set and known == bounds_set else ""
+        verdict = verdict if all(check.holds for check in own_checks) else ". Ruled out"
         lines.append(f"{option}: {'; '.join(parts)}{verdict}")
     own = {line.name for line in values}
     return "\n".join(

@@ -173,3 +173,16 @@ def test_any_text_is_a_whole_claim_or_none(raw: str) -> None:
         parts = (claim.subject, claim.predicate, claim.object)
         assert all(any(map(str.isalnum, part)) for part in parts)
         assert not any("|" in part or part != part.strip() for part in (*parts, claim.scope))
+
+
+@pytest.mark.parametrize(
+    ("raw", "parts"),
+    [
+        ("fact | river Osk runs through | Lindmar", ("river Osk", "runs through", "Lindmar")),
+        ("fact | heavy lorries are not allowed on | it", ("heavy lorries", "are not allowed on", "it")),
+    ],
+)
+def test_a_subject_that_runs_on_into_its_verb_is_cut_there(raw: str, parts: tuple[str, str, str]) -> None:
+    claim = parse_claim(raw)
+    assert claim is not None
+    assert (claim.subject, claim.predicate, claim.object) == parts
