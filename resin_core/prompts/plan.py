@@ -29,8 +29,8 @@ Reply with JSON.
 "limits": limits and conditions that the answer must meet
 "hops": the facts to look for in documents, each as "search question | target | other words | type | number of the hop \
 it builds on". Each hop asks for something new. Options that are compared get a hop each, which asks for all the \
-properties that matter. In a bridge, each link is a hop; what is still unknown is described in words. Never ask for \
-what the question already says.
+properties that matter. In a bridge, each link (each that, where, who or whose) is a hop of its own; \
+what is still unknown is described in words. Never ask for what the question already says.
 "mode": lookup (one fact), bridge (one fact leads to the next), comparison (options or values side by side), \
 calculation (a total or difference) or explanation (how or why)""",
     examples=(
@@ -54,19 +54,20 @@ calculation (a total or difference) or explanation (how or why)""",
             ),
         ),
         (
-            "MAX HOPS: 4\nQUESTION: When did the founder of the company that makes the engine of the Orlo tractor die?",
+            "MAX HOPS: 4\nQUESTION: When was the mayor elected who governs the town where the company that makes the "
+            "Orlo tractor has its works?",
             compact(
                 {
                     "answer": "date",
                     "entities": ["Orlo tractor"],
-                    "properties": ["engine maker", "founder", "date of death"],
+                    "properties": ["maker", "town of the works", "mayor", "election date"],
                     "limits": [],
                     "hops": [
-                        "Which company makes the engine of the Orlo tractor? | Orlo tractor"
-                        " | engine, maker | relation | ",
-                        "Who founded the company that makes tractor engines? | engine company | founder, founded by"
+                        "Which company makes the Orlo tractor? | Orlo tractor | maker, made by | relation | ",
+                        "In which town does the tractor company have its works? | tractor company | works, town"
                         " | relation | 1",
-                        "When did the founder of the engine company die? | founder | died, death | fact | 2",
+                        "Which mayor governs the town of the works? | town | mayor, governs | relation | 2",
+                        "When was the mayor of the town elected? | mayor | elected, election | fact | 3",
                     ],
                     "mode": "bridge",
                 }
