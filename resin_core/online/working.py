@@ -93,12 +93,7 @@ def _uncut(
 def _asked_about(values: Sequence[Values], question: str, dropped: list[Dropped]) -> list[Values]:
     asked = set(stems(question))
     named = [line for line in values if asked & set(stems(line.option))]
-    if not named:
-        return list(values)
-    for line in values:
-        if line not in named:
-            dropped.append(Dropped(kind="fact", text=line.name, reason="the question does not name this option"))
-    return named
+    return _only(named, values, "the question does not name this option", dropped)
 
 
 def _set_by(question: str, limits: Sequence[Limit], dropped: list[Dropped]) -> list[Limit]:
@@ -161,10 +156,9 @@ def _regrouped(values: Sequence[Values]) -> list[Values]:
     for (option, quantity), facts in loose.items():
         at = named.get((option, quantity))
         if at is None:
-            kept.append(Values(option, quantity, tuple(facts), " + ".join(map(derive.value_of, facts)), ""))
+            kept.append(Values.sum_of(option, quantity, facts))
         else:
-            both = tuple(dict.fromkeys((*kept[at].facts, *facts)))
-            kept[at] = kept[at]._replace(facts=both, expression=" + ".join(map(derive.value_of, both)), claimed="")
+            kept[at] = Values.sum_of(option, quantity, tuple(dict.fromkeys((*kept[at].facts, *facts))))
     return kept
 
 
@@ -173,12 +167,15 @@ def _in_asked_units(values: Sequence[Values], question: str, dropped: list[Dropp
     words = re.findall(r"[^\W\d_]{3,}", question)
     asked = {_dimension(text) for text in (*(f"1 {word}" for word in words), *_measures_in(question))} - {""}
     fitting = [line for line in values if any(_dimension(derive.value_of(fact)) in asked for fact in line.facts)]
-    if not fitting:
+    return _only(fitting, values, "the question asks for other units", dropped)
+
+
+def _only(chosen: list[Values], values: Sequence[Values], reason: str, dropped: list[Dropped]) -> list[Values]:
+    """The chosen lines, the others noted as dropped; all of them when none is chosen."""
+    if not chosen:
         return list(values)
-    for line in values:
-        if line not in fitting:
-            dropped.append(Dropped(kind="fact", text=line.name, reason="the question asks for other units"))
-    return fitting
+    dropped += [Dropped(kind="fact", text=line.name, reason=reason) for line in values if line not in chosen]
+    return chosen
 
 
 def _limits_in(question: str) -> list[Limit]:
@@ -210,7 +207,7 @@ def _matched(values: Sequence[Values], limits: Sequence[Limit]) -> tuple[list[Va
             lines = [line for line in lines if line not in alike]
             for option in dict.fromkeys(line.option for line in alike):
                 facts = tuple(dict.fromkeys(f for line in alike if line.option == option for f in line.facts))
-                lines.append(Values(option, limit.quantity, facts, " + ".join(map(derive.value_of, facts)), ""))
+                lines.append(Values.sum_of(option, limit.quantity, facts))
     return lines, named
 
 

@@ -52,6 +52,11 @@ class Values(NamedTuple):
     expression: str
     claimed: str
 
+    @classmethod
+    def sum_of(cls, option: str, quantity: str, facts: Sequence[FactLine]) -> Values:
+        """A line that adds up its facts."""
+        return cls(option, quantity, tuple(facts), " + ".join(map(value_of, facts)), "")
+
     @property
     def name(self) -> str:
         """As the line begins."""
@@ -59,7 +64,8 @@ class Values(NamedTuple):
 
     def keeping(self, facts: Sequence[FactLine]) -> Values:
         """The line with these of its facts: its expression as written when none is gone, else the sum of the rest."""
-        expression = self.expression if len(facts) == len(self.facts) else " + ".join(map(value_of, facts))
+        whole = len(facts) == len(self.facts)
+        expression = self.expression if whole else self.sum_of(self.option, self.quantity, facts).expression
         return self._replace(facts=tuple(facts), expression=expression)
 
 
