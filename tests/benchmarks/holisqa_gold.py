@@ -24,9 +24,7 @@ from resin_core.store.reader import IndexReader
 
 DATA = Path(os.environ.get("RESIN_DATA", "../shared/data")) / "holisqa" / "biology"
 QUESTIONS = ("QA000002", "QA000004", "QA000005", "QA000006")
-ARTICLES = (
-    "A000482 A000488 A000489 A000323 A000565 A000436 A000827 A000809 A000395 A000490 A000226 A000274".split()  # noqa: SIM905
-)
+ARTICLES: tuple[str, ...] = tuple(json.loads(Path(__file__).with_name("holisqa_ids.json").read_text(encoding="utf-8")))
 
 
 def rows(name: str) -> list[dict[str, Any]]:
