@@ -144,7 +144,8 @@ class LLMComposer:
         calls.append(_call(request.prompt_id, reply, reply.usage, reply.seconds))
         sources = {label: shown(compose.sentence_text(*pair)) for label, pair in labels.items()}
         titles = {label: shown(source.title) for label, (source, _) in labels.items()}
-        return work_out(reply.text, sources, titles, question)
+        documents = {label: source.passage.doc_id for label, (source, _) in labels.items()}
+        return work_out(reply.text, sources, titles, question, documents)
 
     def _failed(self, prompt_id: str, error: Exception) -> Call:
         usage = getattr(error, "usage", None) or Usage()

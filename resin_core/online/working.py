@@ -38,13 +38,20 @@ class Worked(NamedTuple):
     checked: Checked
 
 
-def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], question: str) -> Worked:
+def work_out(
+    reply: str,
+    sources: Mapping[int, str],
+    titles: Mapping[int, str],
+    question: str,
+    documents: Mapping[int, str] | None = None,
+) -> Worked:
     """Checked values, totals, differences and limits of a reply (RESIN section 3.6: the comparison is the composer's).
 
-    `sources` holds each sentence by its number, `titles` its document's title. Values that no source states are
-    dropped, wrong sentence numbers put right, options that the question does not name set aside when it names others,
-    a value from another option's document taken out, a limit that the question does not set left out. Every total and
-    comparison is evaluated, whatever the model wrote.
+    `sources` holds each sentence by its number, `titles` its document's title, `documents` its document's id (not
+    given: equal titles are one document). Values that no source states are dropped, wrong sentence numbers put right,
+    options that the question does not name set aside when it names others, a value from another option's document taken
+    out, a limit that the question does not set left out. Every total and comparison is evaluated, whatever the model
+    wrote.
     """
     values, limits = derive.parse(reply)
     dropped: list[Dropped] = []
@@ -53,7 +60,11 @@ def work_out(reply: str, sources: Mapping[int, str], titles: Mapping[int, str], 
     limits = _set_by(question, limits, dropped)
     placed = {number: f"{titles.get(number, '')}: {text}" for number, text in sources.items()}
     first = check(_uncut(facts=tuple(f for line in values for f in line.facts)), placed, question)
-    values = _in_asked_units(_regrouped(_standing(values, first, placed, dropped)), question, dropped)
+    values = _in_asked_units(
+        _regrouped(_standing(values, first, placed, titles if documents is None else documents, dropped)),
+        question,
+        dropped,
+    )
     limits += [
         limit for limit in _limits_in(question) if _dimension(limit.value) not in {_dimension(x.value) for x in limits}
     ]
@@ -111,7 +122,11 @@ def _set_by(question: str, limits: Sequence[Limit], dropped: list[Dropped]) -> l
 
 
 def _standing(
-    values: Sequence[Values], checked: Checked, placed: Mapping[int, str], dropped: list[Dropped]
+    values: Sequence[Values],
+    checked: Checked,
+    placed: Mapping[int, str],
+    documents: Mapping[int, str],
+    dropped: list[Dropped],
 ) -> list[Values]:
     """The lines with the facts that stand, each with its right source."""
     stated = set(checked.facts)
@@ -130,8 +145,9 @@ def _standing(
             if fact not in stated:
                 continue
             # All that is shown of its document: a sentence may say "it" of what the title names.
-            title = placed[fact.source].partition(": ")[0]
-            about = " ".join(text for text in placed.values() if text.startswith(title)).casefold()
+            document = documents.get(fact.source)
+            shown = (text for number, text in placed.items() if documents.get(number) == document)
+            about = " ".join(shown).casefold()
             if own in options and own not in about:
                 dropped.append(Dropped(kind="fact", text=fact.fact, reason=f"source {fact.source} is not about it"))
             else:

@@ -242,3 +242,23 @@ def test_a_total_without_sentence_numbers_is_worked_out_from_known_values_only()
     question = "What do the Alba and the Brio cost together?"
     assert worked(*lines, "Total: $12 + $15 = $20", question=question).text.endswith("Total: $12 + $15 = $27")
     assert "99" not in worked(*lines, "Total: $12 + $99 = $20", question=question).text
+
+
+@pytest.mark.parametrize(
+    ("titles", "documents"),
+    [
+        # One title begins another, holds a colon, or stands over two documents.
+        ({1: "Bus 1", 2: "Bus 14"}, {1: "bus-1", 2: "bus-14"}),
+        ({1: "Line: Bus 1", 2: "Line: Bus 14"}, {1: "bus-1", 2: "bus-14"}),
+        ({1: "Timetable", 2: "Timetable"}, {1: "bus-1", 2: "bus-14"}),
+        ({1: "Bus 1", 2: "Bus 14"}, None),
+    ],
+)
+def test_a_value_is_of_its_own_document_whatever_the_titles(
+    titles: dict[int, str], documents: dict[int, str] | None
+) -> None:
+    sources = {1: "The ride with the Alba takes 40 minutes.", 2: "The ride with the Brio takes 55 minutes."}
+    question = "Is the Alba or the Brio faster?"
+    found = work_out("Alba, time: 40 minutes [1]\nBrio, time: 40 minutes [1]", sources, titles, question, documents)
+    assert [(fact.fact, fact.source) for fact in found.checked.facts] == [("Alba: 40 minutes", 1)]
+    assert [one.reason for one in found.checked.dropped] == ["source 1 is not about it"]
