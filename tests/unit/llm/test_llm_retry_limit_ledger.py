@@ -159,6 +159,7 @@ def test_a_model_serves_one_loop_after_another():
         return len(await asyncio.gather(*(model.complete(ASK) for _ in range(3))))
 
     assert [asyncio.run(crowd()), asyncio.run(crowd())] == [3, 3]
+    assert (model.in_use, model.waiting) == (0, 0)
 
 
 # ---- ledger
