@@ -20,11 +20,15 @@
     |   +-- LLMReplyError           a reply that does not fit its response model
     |   +-- ContextLengthError      the prompt cannot fit the model's context
     +-- DeadlineError               the caller's deadline has passed
+    +-- StoppedError                a run that was told to stop; what it did is kept
+    |   +-- BudgetError             indexing.max_llm_tokens or max_cost is used up
+    +-- JobError                    a run that stopped itself: too many failures, or no yield
     +-- StoreError                  an index on disk
         +-- IndexMissingError
         +-- IndexFormatError        written by a newer Resin
         +-- IndexMismatchError      made with another encoder
         +-- IndexCorruptError       a file is missing, half written or altered
+        +-- IndexBusyError          another run published meanwhile, or holds the index
 
 Messages name the thing, the value and the way to mend it. `exit_code` is what the command line returns.
 """
@@ -174,6 +178,22 @@ class DeadlineError(ResinError):
     """The caller's deadline has passed."""
 
 
+class StoppedError(ResinError):
+    """The run was told to stop before its end; what was done is kept, the same command goes on from there."""
+
+    exit_code = 143
+
+
+class BudgetError(StoppedError):
+    """The run has used up the tokens or the money it may use."""
+
+    exit_code = 1
+
+
+class JobError(ResinError):
+    """The run stopped itself because going on would only repeat what goes wrong; the message names first causes."""
+
+
 class StoreError(ResinError):
     """An index on a filesystem."""
 
@@ -196,3 +216,7 @@ class IndexCorruptError(StoreError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+class IndexBusyError(StoreError):
+    """Another run published while this one worked, or holds the index; nothing was published."""

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from resin_core.errors import LLMReplyError
+from resin_core.llm.patient import GAVE_UP
 from resin_core.llm.protocol import ChatModel, Deadline, Message, Reply, Request
 from resin_core.llm.reading import candidates, is_looped, salvaged
 from resin_core.records import Usage
@@ -65,6 +66,8 @@ async def structured(
         try:
             reply = await model.complete(asked, deadline)
         except LLMReplyError as error:
+            if error.reason.startswith(GAVE_UP):
+                raise
             usage += error.usage or Usage(llm_calls=1)
             fault, raw = _Fault(error.reason, "it is empty" if error.reason == "empty" else str(error)), error.raw
             continue

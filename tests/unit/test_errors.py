@@ -91,9 +91,9 @@ def test_the_tree_in_the_module_docstring_is_the_real_one() -> None:
 
 
 def test_exit_codes() -> None:
-    """2 is bad usage or configuration, 1 anything that ran and failed."""
+    """2 is bad usage or configuration, 143 a run that was told to stop, 1 anything else that ran and failed."""
     assert {kind.__name__ for kind in TREE if kind.exit_code == 2} == {"ConfigError", "QuestionError"}
-    assert {kind.exit_code for kind in TREE} == {1, 2}
+    assert {kind.exit_code for kind in TREE} == {1, 2, 143}
 
 
 def test_only_errors_that_may_pass_are_retryable() -> None:
