@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from resin_core import ids
 from resin_core.config.sections import IndexingSection
 from resin_core.errors import ContextLengthError
+from resin_core.indexing.carry import Carried, Former, find_carried
 from resin_core.indexing.claims import parse_claim
 from resin_core.indexing.extract import Extracted, Failure, extract_window, together
 from resin_core.indexing.grounding import Grounding, ground
@@ -24,13 +25,15 @@ from resin_core.records import Document, Passage, ReasoningUnit, Reject, Sentenc
 from resin_core.text.sentences import split_sentences
 
 _ENDED = re.compile(r"[.!?。！？।؟…:;][\"'”’»)\]*_]*$")
+# Nothing else on the line, and more of the text below it.
+_LINE_ENDS = re.compile(r"[ \t\r]*\n\s*\S")
 _HEADING_CHARS = 90
 _RAW_CHARS = 2000
 
 
 @dataclass
 class Indexed:
-    """What one document gave."""
+    """What one document gave. `carried` counts the passages taken over from an earlier extraction."""
 
     document: Document
     sentences: tuple[Sentence, ...]
@@ -38,24 +41,44 @@ class Indexed:
     units: list[ReasoningUnit] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
+    carried: int = 0
 
 
-async def index_document(document: Document, model: ChatModel, settings: IndexingSection) -> Indexed:
-    """Passages and units of one document. Raises LLMError kinds when the endpoint is down, never for a bad reply."""
+@dataclass(frozen=True)
+class _Window:
+    """Consecutive sentences that one call shows, and how it shows them."""
+
+    sentences: list[Sentence]
+    lines: list[Line]
+
+
+async def index_document(
+    document: Document, model: ChatModel, settings: IndexingSection, former: Former | None = None
+) -> Indexed:
+    """Passages and units of one document. Raises LLMError kinds when the endpoint is down, never for a bad reply.
+
+    With a `former` extraction only what changed is shown to the model; what is carried over: `indexing.carry`. It must
+    come from the same model, prompts and settings (`keys.extraction_key`), which is not checked here.
+    """
     sentences = split_sentences(document.doc_id, document.text, settings.max_sentence_chars)
-    found = Indexed(document, sentences)
-    spans: list[Span] = []
-    extracted = await together([_window(document, window, model, settings) for window in _windows(sentences, settings)])
-    for window, got in extracted:
+    carried = Carried() if former is None else find_carried(former, document, sentences, settings)
+    found = Indexed(document, sentences, carried=len(carried.kept))
+    found.rejects += [_reject(document, failure) for failure in carried.failures]
+    windows = [window for run in carried.rest(sentences) for window in _windows(document.text, run, settings)]
+    extracted = await together([_extract(document, window, model, settings) for window in windows])
+    spans = carried.spans
+    for window, got in zip(windows, extracted, strict=True):
         found.usage += got.usage
         found.rejects += [_reject(document, failure) for failure in got.failures]
-        spans += _spans(document, window, got, settings)
+        spans += _spans(window, got, settings)
     found.passages = build_passages(document, sentences, spans)
-    _ground_all(found, [(window, got) for window, got in extracted], spans)
+    passage_of = _by_sentence(spans, found.passages)
+    units = _ground_all(found, list(zip(windows, extracted, strict=True)), {span.first for span in spans}, passage_of)
+    found.units = _in_text_order(carried.units(passage_of), units, found.passages)
     return found
 
 
-def _windows(sentences: Sequence[Sentence], settings: IndexingSection) -> list[list[Sentence]]:
+def _windows(text: str, sentences: Sequence[Sentence], settings: IndexingSection) -> list[_Window]:
     """Consecutive runs of nearly equal length, so that no window is a lonely last sentence."""
     cut: list[list[Sentence]] = []
     run: list[Sentence] = []
@@ -72,29 +95,27 @@ def _windows(sentences: Sequence[Sentence], settings: IndexingSection) -> list[l
         size += length
     if run:
         cut.append(run)
-    return cut
+    return [_Window(run, _lines(text, run)) for run in cut]
 
 
-async def _window(
-    document: Document, window: list[Sentence], model: ChatModel, settings: IndexingSection
-) -> tuple[list[Sentence], Extracted]:
-    lines = _lines(document.text, window)
+async def _extract(document: Document, window: _Window, model: ChatModel, settings: IndexingSection) -> Extracted:
+    lines = window.lines
     try:
-        return window, await extract_window(model, document.title, lines, settings)
+        return await extract_window(model, document.title, lines, settings)
     except ContextLengthError as error:
-        if len(window) == 1:
+        if len(lines) == 1:
             failure = Failure("extract", "context-length", str(error), lines[0].text[:_RAW_CHARS])
-            return window, Extracted(failures=[failure])
-        half = len(window) // 2
-        parts = [await _window(document, part, model, settings) for part in (window[:half], window[half:])]
+            return Extracted(failures=[failure])
+        half = len(lines) // 2
         both = Extracted()
-        for _, got in parts:
+        for part in (slice(None, half), slice(half, None)):
+            got = await _extract(document, _Window(window.sentences[part], lines[part]), model, settings)
             both.spans += got.spans
             both.claims += got.claims
             both.failures += got.failures
             both.usage += got.usage
             both.repaired = both.repaired or got.repaired
-        return window, both
+        return both
 
 
 def _lines(text: str, window: Sequence[Sentence]) -> list[Line]:
@@ -110,29 +131,34 @@ def _is_heading(text: str, sentence: Sentence) -> bool:
     content = text[sentence.char_start : sentence.char_end]
     if content.startswith("#"):
         return True
-    alone = text[sentence.char_end :].lstrip(" \t\r")[:1] in ("\n", "") and sentence.char_end < len(text.rstrip())
+    alone = _LINE_ENDS.match(text, sentence.char_end) is not None
     return alone and len(content) <= _HEADING_CHARS and _ENDED.search(content) is None and "\n" not in content
 
 
-def _spans(document: Document, window: list[Sentence], got: Extracted, settings: IndexingSection) -> list[Span]:
-    headings = frozenset(line.number for line in _lines(document.text, window) if line.heading)
-    first, last = window[0].number, window[-1].number
+def _spans(window: _Window, got: Extracted, settings: IndexingSection) -> list[Span]:
+    headings = frozenset(line.number for line in window.lines if line.heading)
+    first, last = window.lines[0].number, window.lines[-1].number
     if got.spans:
         return partition(got.spans, first, last, headings)
-    pieces = chunks(window, settings.window_sentences, settings.window_chars)
+    pieces = chunks(window.sentences, settings.window_sentences, settings.window_chars)
     return partition(pieces, first, last, headings)
 
 
-def _ground_all(found: Indexed, extracted: list[tuple[list[Sentence], Extracted]], spans: list[Span]) -> None:
+def _by_sentence(spans: Sequence[Span], passages: Sequence[Passage]) -> dict[int, Passage]:
+    found: dict[int, Passage] = {}
+    for span, passage in zip(sorted(spans), passages, strict=True):
+        found.update(dict.fromkeys(range(span.first, span.last + 1), passage))
+    return found
+
+
+def _ground_all(
+    found: Indexed, extracted: list[tuple[_Window, Extracted]], starts: set[int], passage_of: dict[int, Passage]
+) -> list[ReasoningUnit]:
     document = found.document
     by_number = {sentence.number: sentence for sentence in found.sentences}
-    passage_of: dict[int, Passage] = {}
-    for span, passage in zip(sorted(spans), found.passages, strict=True):
-        passage_of.update(dict.fromkeys(range(span.first, span.last + 1), passage))
-    starts = {span.first for span in spans}
     units: list[ReasoningUnit] = []
     for window, got in extracted:
-        texts = [(s.number, shown(document.text[s.char_start : s.char_end])) for s in window]
+        texts = [(line.number, shown(line.text)) for line in window.lines]
         context = " ".join([shown(document.title), *(text for _, text in texts)])
         for hint, raw in got.claims:
             claim = parse_claim(raw)
@@ -146,7 +172,17 @@ def _ground_all(found: Indexed, extracted: list[tuple[list[Sentence], Extracted]
                 continue
             passage = passage_of[result.start_sentence]
             units.append(build_unit(claim, result, passage, by_number, document.text, got.repaired))
-    found.units = merge_duplicates(units, document.text)
+    return merge_duplicates(units, document.text)
+
+
+def _in_text_order(
+    carried: list[ReasoningUnit], units: list[ReasoningUnit], passages: Sequence[Passage]
+) -> list[ReasoningUnit]:
+    """Both together, passage by passage; either of them alone stays as it is."""
+    if not carried or not units:
+        return carried or units
+    order = {passage.passage_id: place for place, passage in enumerate(passages)}
+    return sorted(carried + units, key=lambda unit: order[unit.passage_id])
 
 
 def _reject(document: Document, failure: Failure) -> Reject:

@@ -60,6 +60,12 @@ def confidence(grounding: Grounding, repaired: bool) -> float:
     return round((0.5 + 0.5 * min(max(grounding.coverage, 0.0), 1.0)) * (_REPAIRED if repaired else 1.0), 3)
 
 
+def unit_id(unit: ReasoningUnit) -> str:
+    """The id that a unit's claim has in its passage; the `unit_id` it carries plays no part."""
+    parts = (unit.subject, unit.canonical_predicate, unit.object, unit.scope, unit.modality, unit.polarity)
+    return ids.unit_id(unit.kind, ids.normalise_claim(" | ".join(parts)), unit.passage_id)
+
+
 def build_unit(
     claim: Claim,
     grounding: Grounding,
@@ -86,9 +92,8 @@ def build_unit(
     names = aliases(claim.subject, text) if claim.kind not in (UnitKind.RULE, UnitKind.CAUSAL_EDGE) else ()
     entity_type = _entity_type(claim, passage)
     rule, causal = claim.kind is UnitKind.RULE, claim.kind is UnitKind.CAUSAL_EDGE
-    identity = f"{claim.subject} | {predicate} | {claim.object} | {claim.scope} | {how} | {sign}"
-    return ReasoningUnit(
-        unit_id=ids.unit_id(claim.kind, ids.normalise_claim(identity), passage.passage_id),
+    unit = ReasoningUnit(
+        unit_id="",
         kind=claim.kind,
         subject=claim.subject,
         entity_type=entity_type,
@@ -122,6 +127,7 @@ def build_unit(
             aliases=names,
         ),
     )
+    return unit.model_copy(update={"unit_id": unit_id(unit)})
 
 
 def _entity_type(claim: Claim, passage: Passage) -> str:

@@ -69,7 +69,7 @@ async def measure(
     """One document in one form. Raises LLMError kinds when the endpoint is down."""
     began_s = time.time()
     sentences = split_sentences(document.doc_id, document.text, settings.max_sentence_chars)
-    windows = product._windows(sentences, settings)
+    windows = product._windows(document.text, sentences, settings)
     got = await together([_window(form.ask, model, document, window, settings) for window in windows])
     return Measured(
         form=name,
@@ -81,25 +81,25 @@ async def measure(
         usage=sum((one.usage for one in got), Usage()),
         source_tokens=count_tokens_estimate(document.text),
         source_words=len(document.text.split()),
-        sentences=sum(not line.heading for line in product._lines(document.text, sentences)),
+        sentences=sum(not line.heading for window in windows for line in window.lines),
         counts=counted(document, sentences, list(zip(windows, got, strict=True)), settings),
     )
 
 
 async def _window(
-    ask: Ask, model: ChatModel, document: Document, window: list[Sentence], settings: IndexingSection
+    ask: Ask, model: ChatModel, document: Document, window: product._Window, settings: IndexingSection
 ) -> Extracted:
     """One window, in halves when it does not fit the model's context, as the product does it."""
-    lines = product._lines(document.text, window)
+    lines = window.lines
     try:
         return await ask(model, document.title, lines, settings)
     except ContextLengthError as error:
-        if len(window) == 1:
+        if len(lines) == 1:
             return Extracted(failures=[Failure("extract", "context-length", str(error), lines[0].text)])
-    half = len(window) // 2
+    half = len(lines) // 2
     both = Extracted()
-    for part in (window[:half], window[half:]):
-        got = await _window(ask, model, document, part, settings)
+    for part in (slice(None, half), slice(half, None)):
+        got = await _window(ask, model, document, product._Window(window.sentences[part], lines[part]), settings)
         both.spans += got.spans
         both.claims += got.claims
         both.failures += got.failures
@@ -111,11 +111,11 @@ async def _window(
 def counted(
     document: Document,
     sentences: Sequence[Sentence],
-    got: Sequence[tuple[list[Sentence], Extracted]],
+    got: Sequence[tuple[product._Window, Extracted]],
     settings: IndexingSection,
 ) -> Counts:
     """The windows' claims through the product's parser, grounding and merging, step by step to be counted."""
-    spans = [span for window, one in got for span in product._spans(document, window, one, settings)]
+    spans = [span for window, one in got for span in product._spans(window, one, settings)]
     passage_of = {}
     for span, passage in zip(sorted(spans), build_passages(document, sentences, spans), strict=True):
         passage_of.update(dict.fromkeys(range(span.first, span.last + 1), passage))
@@ -126,7 +126,7 @@ def counted(
     for window, one in got:
         failures.update(f"{failure.stage}:{failure.reason}" for failure in one.failures)
         passed["claims"] += len(one.claims) + sum(failure.stage == "align" for failure in one.failures)
-        texts = [(s.number, shown(document.text[s.char_start : s.char_end])) for s in window]
+        texts = [(line.number, shown(line.text)) for line in window.lines]
         context = " ".join([shown(document.title), *(text for _, text in texts)])
         for hint, raw in one.claims:
             claim = parse_claim(raw)
