@@ -7,17 +7,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from resin_core.errors import StoreError
+from resin_core.store.location import flat, resolve
 
 Location = str | os.PathLike[str]
+_THREADS = 16  # of waiting for a remote filesystem
+_LIST_BEYOND = 16  # so many files asked for one by one cost more than listing their folder
+_FRESH_S = 3600.0
+_REWRITE_BYTES = 64 << 20
+
+
+class Stored(NamedTuple):
+    """A file that is there; `modified_s` is seconds since the epoch, or None where the filesystem does not say."""
+
+    path: str
+    bytes: int
+    modified_s: float | None
 
 
 class IndexFolder:
@@ -35,24 +50,7 @@ class IndexFolder:
 
         Raises StoreError when the URI's scheme is unknown or its filesystem cannot be reached.
         """
-        if isinstance(location, IndexFolder):
-            return location
-        text = os.fspath(location)
-        if not text.strip():
-            raise StoreError("the index location is empty; give a folder or a URI, for example index.uri=./index")
-        if "://" in text:
-            try:
-                filesystem, root = pafs.FileSystem.from_uri(text)
-            except (OSError, ValueError, pa.ArrowException) as error:
-                raise StoreError(
-                    f"index location {text!r} cannot be opened: {_flat(error)}; give a path, file://, s3:// or gs://"
-                ) from None
-            return cls(filesystem, root)
-        try:
-            path = Path(text).expanduser().absolute()
-        except RuntimeError as error:
-            raise StoreError(f"index location {text!r}: {error}; write the home folder out") from None
-        return cls(pafs.LocalFileSystem(), path.as_posix())
+        return location if isinstance(location, IndexFolder) else cls(*resolve(os.fspath(location)))
 
     def __str__(self) -> str:
         return self.root if self.is_local else f"{self.filesystem.type_name}:{self.root}"
@@ -77,10 +75,11 @@ class IndexFolder:
     def sizes(self, paths: Iterable[str]) -> dict[str, int | None]:
         """Bytes of each file, None where there is no such file. Raises StoreError when the filesystem fails."""
         wanted = list(paths)
-        try:
-            infos = self.filesystem.get_file_info([self.full(path) for path in wanted]) if wanted else []
-        except OSError as error:
-            raise StoreError(f"index at {self} cannot be read: {_flat(error)}") from None
+        if not self.is_local and len(wanted) > _LIST_BEYOND:
+            folders = sorted({path.rpartition("/")[0] for path in wanted})
+            found = {stored.path: stored.bytes for folder in folders for stored in self.files(folder, deep=False)}
+            return {path: found.get(path) for path in wanted}
+        infos = self._infos([self.full(path) for path in wanted]) if wanted else []
         return {
             path: int(info.size) if info.type == pafs.FileType.File else None
             for path, info in zip(wanted, infos, strict=True)
@@ -88,11 +87,42 @@ class IndexFolder:
 
     def names(self, folder: str) -> list[str]:
         """Names of the files in a sub-folder, sorted; none when it is missing. Raises StoreError on failure."""
+        return sorted(info.base_name for info in self._listed(folder) if info.type == pafs.FileType.File)
+
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders in a sub-folder, sorted; none when it is missing. Raises StoreError on failure."""
+        return sorted(info.base_name for info in self._listed(folder) if info.type == pafs.FileType.Directory)
+
+    def files(self, folder: str, deep: bool = True) -> list[Stored]:
+        """The files below a sub-folder (or "", this folder), at any depth when `deep`. Raises StoreError on failure."""
+        base = self.full(folder).rstrip("/")
+        return [
+            Stored(f"{folder}/{info.path[len(base) + 1 :]}".lstrip("/"), int(info.size), _modified(info))
+            for info in self._listed(folder, deep)
+            if info.type == pafs.FileType.File
+        ]
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete these files; one that is not there is fine. Raises StoreError when one cannot be deleted."""
+
+        def delete(path: str) -> None:
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.delete_file(self.full(path))
+
         try:
-            infos = self.filesystem.get_file_info(pafs.FileSelector(self.full(folder), allow_not_found=True))
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(delete, paths))
         except OSError as error:
-            raise StoreError(f"index at {self} cannot be read: {_flat(error)}") from None
-        return sorted(info.base_name for info in infos if info.type == pafs.FileType.File)
+            raise StoreError(f"cannot delete in {self}: {flat(error)}; check the folder's rights") from None
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a sub-folder and all in it; one that is not there is fine. Raises StoreError."""
+        try:
+            self.filesystem.delete_dir(self.full(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError(f"cannot delete {self.full(path)}: {flat(error)}; check the folder's rights") from None
 
     def put(self, path: str, write: Callable[[Any], Any], size: int | None = None) -> None:
         """Let `write` fill a stream that becomes the file at `path` in one step, replacing one that is there.
@@ -103,12 +133,7 @@ class IndexFolder:
         target = self.full(path)
         try:
             if not self.is_local:
-                # A stream that is closed by an error may leave a short object; one that is served already must not
-                # be put at that risk.
-                if size is not None and self.sizes([path])[path] == size:
-                    return
-                with self.filesystem.open_output_stream(target) as stream:
-                    write(stream)
+                self._upload(target, write, size)
                 return
             folder, _, name = target.rpartition("/")
             self.filesystem.create_dir(folder, recursive=True)
@@ -122,7 +147,7 @@ class IndexFolder:
                     self.filesystem.delete_file(temporary)
                 raise
         except OSError as error:
-            raise StoreError(f"cannot write {target}: {_flat(error)}; check the folder's rights and space") from None
+            raise StoreError(f"cannot write {target}: {flat(error)}; check the folder's rights and space") from None
 
     def sync(self, paths: Iterable[str]) -> None:
         """Have the local disk keep these files and their names before anything that points to them is written."""
@@ -137,8 +162,45 @@ class IndexFolder:
                 finally:
                     os.close(descriptor)
         except OSError as error:
-            raise StoreError(f"cannot secure the files of the index at {self}: {_flat(error)}") from None
+            raise StoreError(f"cannot secure the files of the index at {self}: {flat(error)}") from None
+
+    def _upload(self, target: str, write: Callable[[Any], Any], size: int | None) -> None:
+        if size is not None:
+            (info,) = self._infos([target])
+            if info.type == pafs.FileType.File and info.size == size:
+                modified = _modified(info)
+                if modified is None or time.time() - modified < _FRESH_S or size > _REWRITE_BYTES:
+                    return
+                # It may be about to be collected as unused. Written again it is new, and so left alone.
+            else:
+                self._stream(target, write)
+                return
+        # A stream that an error closes leaves a short object. What is written in one piece is there whole or not at
+        # all, so that one that is served already is at no risk.
+        sink = pa.BufferOutputStream()
+        write(sink)
+        content = sink.getvalue()
+        with self.filesystem.open_output_stream(target) as stream:
+            stream.write(content)
+
+    def _stream(self, target: str, write: Callable[[Any], Any]) -> None:
+        try:
+            with self.filesystem.open_output_stream(target) as stream:
+                write(stream)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.filesystem.delete_file(target)
+            raise
+
+    def _listed(self, folder: str, deep: bool = False) -> list[Any]:
+        return self._infos(pafs.FileSelector(self.full(folder).rstrip("/"), allow_not_found=True, recursive=deep))
+
+    def _infos(self, wanted: Any) -> list[Any]:
+        try:
+            return list(self.filesystem.get_file_info(wanted))
+        except OSError as error:
+            raise StoreError(f"index at {self} cannot be read: {flat(error)}") from None
 
 
-def _flat(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _modified(info: Any) -> float | None:
+    return None if info.mtime_ns is None else float(info.mtime_ns) / 1e9

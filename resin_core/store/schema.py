@@ -30,7 +30,8 @@ def _text(*names: str) -> dict[str, Any]:
 SCHEMAS: dict[str, pa.Schema] = {
     "documents": _schema(
         _text("doc_id", "title", "text", "uri")
-        | {"metadata": pa.map_(pa.string(), pa.string()), "content_hash": pa.large_string()}
+        | {"metadata": pa.map_(pa.string(), pa.string())}
+        | _text("content_hash", "extraction")
     ),
     "sentences": _schema(
         {"doc_id": pa.large_string(), "number": pa.int32(), "char_start": pa.int64(), "char_end": pa.int64()}

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resin_core.errors import StoreError
+from resin_core.errors import IndexBusyError, IndexMissingError, StoreError
 from resin_core.records import UnitKind
 from resin_core.store import vectors as faiss_store
 from resin_core.store.filesystem import IndexFolder, Location
+from resin_core.store.lock import exclusive
 from resin_core.store.manifest import (
     FileEntry,
     Manifest,
     Stamp,
     generation_number,
     manifest_path,
+    read_current,
     write_current,
 )
 from resin_core.store.parts import parquet_bytes, positions, read_column, read_part
 from resin_core.store.schema import TABLES, conform, vectors_of
 
 NORM_TOLERANCE = 1e-3
+_NUMBER_TRIES = 20
+
+
+class Based(Enum):
+    """What a run began from, when that is no generation's id and not None (there was no index)."""
+
+    ON_ANYTHING = auto()
+
+
+Base = str | None | Literal[Based.ON_ANYTHING]
 
 
 class IndexWriter:
@@ -44,38 +60,83 @@ class IndexWriter:
             raise StoreError(f"unknown table {name!r}; the tables of an index are {', '.join(TABLES)}")
         return self._write(name, table)
 
-    def publish(self, entries: Iterable[FileEntry], stamp: Stamp) -> Manifest:
+    def publish(self, entries: Iterable[FileEntry], stamp: Stamp, based_on: Base = Based.ON_ANYTHING) -> Manifest:
         """Make these parts the generation that is served; the last step is the pointer, so readers see all or nothing.
 
         Parts are put in the order of their table and name, so that the order in which workers finished leaves no
         trace, and the same part given twice counts once. Row i of FAISS is row i over the vectors parts; the table
         `unit_rows` carries its unit's row, matched by unit id. No units at all is an index that finds nothing.
 
+        `based_on` is the generation that the run began from, None when there was no index: with another one served
+        by now IndexBusyError is raised and nothing is published. By default it is not asked. On a local disk check
+        and swap are one step under a lock. An object store has no such step: there the check is repeated just before
+        the swap, and of two runs that swap within the same moment the later one wins.
+
         Raises StoreError: ids that repeat, a vector without its unit or the other way round, a dimension other than
         the stamp's, vectors that are not finite and L2-normalised. Then, as after a crash, the former generation is
         still served.
         """
+        self._refuse_other_base(based_on)
         parts = self._ordered(entries)
         if not stamp.normalised:
             raise StoreError("stamp.normalised is false: scores are cosines, so encode with L2-normalised vectors")
         chosen = {name: [entry for entry in parts if entry.name == name] for name in TABLES}
         for name, column in (("documents", "doc_id"), ("passages", "passage_id"), ("units", "unit_id")):
             self._refuse_repeats(chosen[name], column)
-        made = [self._unit_rows(chosen), self._faiss(chosen["vectors"], stamp)]
-        manifest = Manifest(
-            number=self._next_number(),
+        files = (*parts, self._unit_rows(chosen), self._faiss(chosen["vectors"], stamp))
+        draft = Manifest(
+            number=1,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             stamp=stamp,
             counts={name: sum(entry.rows for entry in chosen[name]) for name in TABLES},
             units_by_kind=self._units_by_kind(chosen["units"]),
-            files=(*parts, *made),
-        ).sealed()
-        path = manifest_path(manifest.generation)
-        content = manifest.to_bytes()
-        self.folder.put(path, lambda stream: stream.write(content))
-        self.folder.sync([*(entry.path for entry in manifest.files), path])
-        write_current(self.folder, manifest.generation)
+            files=files,
+        )
+        self.folder.sync(entry.path for entry in files)
+        with exclusive(self.folder):
+            self._refuse_other_base(based_on)
+            manifest = self._numbered(draft)
+            try:
+                # Last: what was collected as unused while this run worked must not be pointed to.
+                self._refuse_missing({entry.path: entry for entry in files})
+                self._refuse_other_base(based_on)
+            except StoreError:
+                self.folder.remove([manifest_path(manifest.generation)])
+                raise
+            write_current(self.folder, manifest.generation)
         return manifest
+
+    def _refuse_other_base(self, based_on: Base) -> None:
+        if based_on is Based.ON_ANYTHING:
+            return
+        try:
+            current = read_current(self.folder)
+        except IndexMissingError:
+            current = None
+        if current != based_on:
+            met = f"published generation {current}" if current else f"removed generation {based_on}"
+            raise IndexBusyError(
+                f"another run {met} of the index at {self.folder} while this one worked; run the same command again: "
+                "nothing that was paid for is lost"
+            )
+
+    def _numbered(self, draft: Manifest) -> Manifest:
+        """The manifest under a number that no other has, written down."""
+        for _ in range(_NUMBER_TRIES):
+            number = self._next_number()
+            manifest = draft.model_copy(update={"number": number}).sealed()
+            path = manifest_path(manifest.generation)
+            self._put(path, manifest.to_bytes())
+            if list(self._numbers().values()).count(number) == 1:
+                self.folder.sync([path])
+                return manifest
+            # Only without a lock. Of two that took the number, at least the later one sees the other and moves on.
+            self.folder.remove([path])
+            time.sleep(random.uniform(0, 0.5))  # noqa: S311
+        raise IndexBusyError(f"too many runs publish to the index at {self.folder} at once; run this one again")
+
+    def _put(self, path: str, content: bytes) -> None:
+        self.folder.put(path, lambda stream: stream.write(content))
 
     def _write(self, name: str, table: pa.Table) -> FileEntry:
         table = conform(name, table)
@@ -91,12 +152,15 @@ class IndexWriter:
         unknown = sorted({entry.name for entry in unique.values()} - set(TABLES))
         if unknown:
             raise StoreError(f"cannot publish files of {', '.join(unknown)}; the tables are {', '.join(TABLES)}")
-        sizes = self.folder.sizes(unique)
-        for path, entry in unique.items():
+        self._refuse_missing(unique)
+        return sorted(unique.values(), key=lambda entry: (TABLES.index(entry.name), entry.path))
+
+    def _refuse_missing(self, entries: Mapping[str, FileEntry]) -> None:
+        sizes = self.folder.sizes(entries)
+        for path, entry in entries.items():
             if sizes[path] != entry.bytes:
                 found = "is missing" if sizes[path] is None else f"has {sizes[path]} bytes, expected {entry.bytes}"
                 raise StoreError(f"cannot publish: {self.folder.full(path)} {found}; write that part again")
-        return sorted(unique.values(), key=lambda entry: (TABLES.index(entry.name), entry.path))
 
     def _refuse_repeats(self, entries: Sequence[FileEntry], column: str) -> None:
         ids = read_column(self.folder, entries, column)
@@ -156,6 +220,8 @@ class IndexWriter:
         return {kind.value: found.get(kind.value, 0) for kind in UnitKind}
 
     def _next_number(self) -> int:
+        return max(self._numbers().values(), default=0) + 1
+
+    def _numbers(self) -> dict[str, int]:
         names = self.folder.names("generations")
-        numbers = [generation_number(name.removesuffix(".json")) or 0 for name in names]
-        return max(numbers, default=0) + 1
+        return {name: generation_number(name.removesuffix(".json")) or 0 for name in names}
