@@ -1,7 +1,7 @@
 """The indexing job on Ray Data: read -> stage -> extract -> embed -> write -> publish.
 
-The driver sees file names, counts and part entries only. Results of finished documents are kept in the index's
-folder, so the same command after a crash pays for nothing twice; readers see the new generation when all of it stands.
+The driver sees file names, counts and part entries only. Every reply of the model is kept in the index's folder as it
+comes, so the same command after a crash pays for nothing twice; readers see the new generation when all of it stands.
 """
 
 from __future__ import annotations
@@ -10,100 +10,137 @@ import os
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 
-from jobs import quiet, reuse, rows, stages
-from jobs.tally import Tally, followed
+from jobs import former, gpu_budget, pipeline, policy, reuse, session, stages, vllm_rounds
+from jobs.orders import Verdict
+from jobs.pipeline import Pipeline
+from jobs.rows import COUNTS
+from jobs.sources import Listed
+from jobs.stopping import Stopping, on_sigterm
+from jobs.watch import Watch, followed
 from jobs.work import WorkFolder
 from resin_core import __version__
-from resin_core.config import ResinConfig
+from resin_core.config import EncoderSection, ResinConfig
 from resin_core.encoder import SentenceEncoder
-from resin_core.errors import IndexMismatchError, IndexMissingError, ResinError, SourceError
+from resin_core.errors import (
+    BudgetError,
+    IndexMismatchError,
+    IndexMissingError,
+    JobError,
+    LLMError,
+    LLMUnavailableError,
+    ResinError,
+    SourceError,
+    StoppedError,
+)
 from resin_core.indexing.extract import prompts_used
 from resin_core.indexing.keys import extraction_key
 from resin_core.indexing.report import IndexProgress, IndexReport, Progress
 from resin_core.models.host import ModelHost
-from resin_core.readers.sources import SourceFile, list_sources
-from resin_core.records import Reject
+from resin_core.records import Usage
 from resin_core.store.filesystem import IndexFolder
 from resin_core.store.manifest import FileEntry, Manifest, Stamp, read_manifest
-from resin_core.store.schema import to_table
 from resin_core.store.writer import IndexWriter
 
-_RAY_ADVICE = "\nFailed to apply UDF transform after "
+_STOPS: dict[str, type[ResinError]] = {
+    "budget": BudgetError,
+    "endpoint": LLMUnavailableError,
+    "fatal": LLMError,
+    "failures": JobError,
+    "zero-yield": JobError,
+    "told": StoppedError,
+}
 
 
 def run(
     sources: Sequence[str], index: str, config: ResinConfig, progress: Progress, env: Mapping[str, str] | None = None
 ) -> IndexReport:
     """One run; see IndexRunner. Starts a local Ray unless one is there or RAY_ADDRESS names one."""
+    listed = Listed(sources)
+    return run_on(lambda job: job.read(listed), index, config, progress, env)
+
+
+def run_on(
+    read: Callable[[Job], list[str]],
+    index: str,
+    config: ResinConfig,
+    progress: Progress,
+    env: Mapping[str, str] | None = None,
+) -> IndexReport:
+    """A run over the documents that `read` stages; it gives the paths of their parts."""
     started = time.monotonic()
-    listed = list(list_sources(sources))
-    files = [item for item in listed if isinstance(item, SourceFile)]
-    rejected = [item for item in listed if isinstance(item, Reject)]
+    gpu_budget.check(config, None)
     folder = IndexFolder.at(index)
-    current = _current(folder)
-    with _ray(config, os.environ if env is None else env), _data_settings(), _readable_errors():
-        job = _Job(folder, config, progress, current)
-        return job.run(files, rejected, started)
+    current = current_manifest(folder)
+    # In this order: ray.init sets a handler of its own, which leaves at once.
+    with (
+        session.opened(config, os.environ if env is None else env),
+        on_sigterm(config.indexing.stop_grace_s) as stopping,
+    ):
+        return Job(folder, config, progress, current, stopping).run(read, started)
 
 
-class _Job:
+class Job:
     """One run's state on the driver."""
 
-    def __init__(self, folder: IndexFolder, config: ResinConfig, progress: Progress, current: Manifest | None) -> None:
+    def __init__(
+        self,
+        folder: IndexFolder,
+        config: ResinConfig,
+        progress: Progress,
+        current: Manifest | None,
+        stopping: Stopping,
+    ) -> None:
         self.folder, self.config, self.progress, self.current = folder, config, progress, current
+        self.stopping = stopping
         self.writer = IndexWriter(folder)
-        self.key = extraction_key(config.indexing, config.llm.model)
-        self.work = WorkFolder(folder, uuid.uuid4().hex[:12], self.key)
+        self.work = WorkFolder(folder, uuid.uuid4().hex[:12], extraction_key(config.indexing, config.llm.model))
+        self.forced: Sequence[str] = ()
+        self.blocks: list[Any] = []
         self.entries: list[FileEntry] = []
         self.counts: Counter[str] = Counter()
         self.kinds: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
 
-    def run(self, files: list[SourceFile], rejected: list[Reject], started: float) -> IndexReport:
+    def run(self, read: Callable[[Job], list[str]], started: float) -> IndexReport:
+        """The whole of it. Raises ResinError kinds; nothing is published then."""
         import ray
 
-        if rejected:
-            self.entries.append(self.writer.write_table("rejects", to_table("rejects", rejected)))
-            self.reasons.update(f"{reject.stage}:{reject.reason}" for reject in rejected)
+        encoder = ray.remote(_encoder).remote(self.config.encoder)
         try:
-            paths = self._read(files)
+            paths = read(self)
             if not paths and not self.reasons:
                 raise SourceError("the sources hold no document and no file that could be one; nothing was changed")
             ray.get(ray.remote(reuse.refuse_duplicates).remote(self.work, paths))
-            encoder = SentenceEncoder(self.config.encoder)
-            same = self._same_extraction(encoder.name)
-            todo = ray.get(ray.remote(reuse.to_do).remote(self.folder, self.current, same, self.work, paths))
+            name, dimension = ray.get(encoder)
+            self._check_encoder(name)
+            to_do = ray.remote(reuse.to_do)
+            todo = ray.get(to_do.remote(self.folder, self.current, self.work, paths, self.forced))
             self.counts["reused"] = self.counts["read"] - len(todo)
             if len(todo):
-                self._extract(paths, todo, encoder.dimension)
-            manifest = self._publish(todo, encoder)
+                self._extract(paths, todo, dimension)
+            manifest = self._publish(todo, Stamp(encoder=name, dimension=dimension, resin_version=__version__))
         finally:
             self.work.drop_staging()
-        self.work.drop_all()
+        ray.get(ray.remote(_drop_replies).remote(self.work, todo))
         return self._report(manifest, time.monotonic() - started)
 
-    def _read(self, files: list[SourceFile]) -> list[str]:
+    def read(self, listed: Listed) -> list[str]:
+        """Stages the documents of source files; rejects become parts at once."""
         import ray
 
-        if not files:
+        self.reasons.update(listed.reasons)
+        self.entries += listed.write_rejects(self.writer)
+        self.blocks = [ray.put(block) for block in listed.blocks()]
+        if not self.blocks:
             return []
-        listed = [{"file": file.model_dump_json()} for file in files]
-        dataset = ray.data.from_items(listed, override_num_blocks=min(len(listed), 64)).map_batches(
-            stages.Read,
-            fn_constructor_args=(self.work, self.writer, self.config.indexing),
-            batch_size=16,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=2),
-            num_cpus=1,
-        )
         paths = []
-        for row in dataset.iter_rows():
+        for row in pipeline.read(self.blocks, self.work, self.writer, self.config).iter_rows():
             if row["path"]:
                 paths.append(row["path"])
             if row["rejects"]:
@@ -116,192 +153,134 @@ class _Job:
     def _extract(self, paths: list[str], todo: pa.Array, dimension: int) -> None:
         import ray
 
-        settings = self.config.indexing
-        with ModelHost(self.config.llm, self._model_progress) as host:
-            wanted = ray.put(todo)
-            work = self.work
+        places = former.nothing()
+        if self.current is not None:
+            find = ray.remote(former.find)
+            places = ray.get(find.remote(self.folder, self.current, self.work, paths, todo))
+        line = Pipeline(self.config, self.work, self.writer, self.current, ray.put(todo), ray.put(places), dimension)
+        settings, llm, node = self.config.indexing, self.config.llm, None
+        with ExitStack() as stack:
+            if settings.engine == "vllm":
+                self._answer(line.staged(paths))
+            else:
+                host = stack.enter_context(ModelHost(llm, self._model_progress))
+                llm = host.settings
+                if host.embedded:
+                    # An embedded server is reached from its own node only.
+                    node = ray.get_runtime_context().get_node_id()
+            watch = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Watch).remote(settings, llm)
+            self._drain(line.extracted(paths, llm, watch, node), watch, len(todo))
 
-            def staged(batch: pa.Table) -> Iterator[pa.Table]:
-                ids = ray.get(wanted)
-                for path in batch.column("path").to_pylist():
-                    yield stages.read_staged(work, path, ids)
-
-            tally = ray.remote(num_cpus=0)(Tally).remote()
-            share = max(1, host.settings.max_concurrency // settings.llm_actors)
-            dataset = (
-                ray.data.from_items([{"path": path} for path in paths], override_num_blocks=len(paths))
-                .map_batches(staged, batch_size=1, batch_format="pyarrow", num_cpus=0.5)
-                .map_batches(
-                    stages.Extract,
-                    fn_constructor_args=(self.work, host.settings, settings, tally),
-                    # Ray Data keeps four async batches of a block going at once.
-                    batch_size=-(-share // 4),
-                    batch_format="pyarrow",
-                    compute=ray.data.ActorPoolStrategy(size=settings.llm_actors, max_concurrent_calls_per_actor=share),
-                    num_cpus=0.5,
-                )
-                .map_batches(
-                    stages.Embed,
-                    fn_constructor_args=(self.config.encoder,),
-                    batch_size=settings.documents_per_task,
-                    batch_format="pyarrow",
-                    compute=ray.data.ActorPoolStrategy(size=settings.encoder_actors),
-                    num_cpus=1,
-                )
-                .map_batches(
-                    stages.Write,
-                    fn_constructor_args=(self.writer, dimension),
-                    batch_size=settings.documents_per_task,
-                    batch_format="pyarrow",
-                    compute=ray.data.ActorPoolStrategy(size=1),
-                    num_cpus=0.5,
-                )
+    def _answer(self, staged: Any) -> None:
+        """Engines of the job's own fill the ledger, from which extraction then runs."""
+        with self.stopping.draining():
+            usage, asked = vllm_rounds.answer(
+                staged,
+                self.work,
+                self.config,
+                lambda done, total: self.progress(IndexProgress(stage="answering", done=done, total=total)),
+                lambda: self.stopping.reason,
             )
-            self._tell(0, 0, len(todo))
-            with followed(tally, lambda documents, units: self._tell(documents, units, len(todo))):
-                for row in dataset.iter_rows():
-                    self._count(row)
+        self.counts.update(usage.model_dump())
+        # What extraction finds in the ledger was not all there when the run began.
+        self.counts["resumed"] -= asked
+
+    def _drain(self, dataset: Any, watch: Any, total: int) -> None:
+        """Runs the stages. Raises what the watch decided, and JobError when documents are missing without one."""
+        import ray
+
+        self._tell(0, 0, total)
+        with (
+            self.stopping.draining(),
+            followed(watch, lambda done, units: self._tell(done, units, total), lambda: self.stopping.reason),
+        ):
+            for row in dataset.iter_rows():
+                self._count(row)
+        counted = (self.counts["documents"], self.counts["failed"], self.kinds.total())
+        verdict: Verdict = ray.get(watch.verdict.remote(*counted))
+        ray.kill(watch)
+        if verdict.stop and (verdict.stop in ("failures", "zero-yield") or counted[0] != total):
+            raise _STOPS[verdict.stop](verdict.message)
+        if counted[0] != total:
+            missing = f"{total - counted[0]} of {total} documents came back without a result"
+            raise JobError(f"{missing}; {policy.KEPT}")
 
     def _tell(self, documents: int, units: int, total: int) -> None:
         self.progress(IndexProgress(stage="extracting", done=documents, total=total, detail=f"{units} units"))
 
     def _count(self, row: Mapping[str, Any]) -> None:
         self.entries += [stages.entry_of(line) for line in row["entries"]]
-        self.kinds.update(row["kinds"])
-        self.reasons.update(row["reasons"])
-        for name in ("documents", "passages", *rows.COUNTS):
+        self.kinds.update(dict(row["kinds"]))
+        self.reasons.update(dict(row["reasons"]))
+        for name in ("documents", "passages", *COUNTS):
             self.counts[name] += row[name]
 
-    def _publish(self, todo: pa.Array, encoder: SentenceEncoder) -> Manifest:
+    def _publish(self, todo: pa.Array, stamp: Stamp) -> Manifest:
         import ray
 
         self.progress(IndexProgress(stage="publishing", done=0, total=1))
-        entries = list(self.entries)
-        models = {self.config.llm.model}
-        if self.current is not None:
-            new_rejects = [entry for entry in self.entries if entry.name == "rejects"]
-            kept = ray.remote(reuse.kept_entries).remote(self.writer, self.current, todo, new_rejects)
-            entries += ray.get(kept)
-            models |= set(self.current.stamp.models)
-        stamp = Stamp(
-            encoder=encoder.name,
-            dimension=encoder.dimension,
-            prompts={**prompts_used(self.config.indexing), "extraction": self.key},
-            models=tuple(sorted(models)),
-            resin_version=__version__,
+        models = {self.config.llm.model, *(self.current.stamp.models if self.current is not None else ())}
+        stamp = stamp.model_copy(
+            update={
+                "prompts": prompts_used(self.config.indexing),
+                "models": tuple(sorted(models)),
+            }
         )
-        manifest = self.writer.publish(entries, stamp)
+        # In a worker: the vectors of the whole index pass through whoever publishes.
+        manifest: Manifest = ray.get(
+            ray.remote(reuse.publish).remote(self.writer, self.current, self.entries, todo, stamp, self.blocks)
+        )
         self.progress(IndexProgress(stage="publishing", done=1, total=1, detail=manifest.generation))
         return manifest
 
-    def _same_extraction(self, encoder: str) -> bool:
-        if self.current is None:
-            return False
-        stamp = self.current.stamp
-        if stamp.encoder != encoder:
+    def _check_encoder(self, encoder: str) -> None:
+        if self.current is not None and self.current.stamp.encoder != encoder:
             raise IndexMismatchError(
-                f"index at {self.folder} was made with encoder {stamp.encoder!r}, the configuration says {encoder!r}; "
-                "set encoder.model to the former, or index into another folder"
+                f"index at {self.folder} was made with encoder {self.current.stamp.encoder!r}, the configuration says "
+                f"{encoder!r}; set encoder.model to the former, or index into another folder"
             )
-        return stamp.prompts.get("extraction") == self.key
 
     def _model_progress(self, done: int, total: int, label: str) -> None:
         self.progress(IndexProgress(stage=label, done=done, total=total, detail="bytes"))
 
     def _report(self, manifest: Manifest, seconds: float) -> IndexReport:
-        counts = self.counts
+        used = Usage(**{name: self.counts[name] for name in Usage.model_fields})
+        counted = ("documents", "passages", "reused", *COUNTS)
         return IndexReport(
-            documents=counts["documents"],
-            passages=counts["passages"],
+            **{name: self.counts[name] for name in counted},
             units=dict(sorted(self.kinds.items())),
             rejects=dict(sorted(self.reasons.items())),
-            reused=counts["reused"],
-            resumed=counts["resumed"],
-            llm_calls=counts["llm_calls"],
-            prompt_tokens=counts["prompt_tokens"],
-            completion_tokens=counts["completion_tokens"],
+            cost=round(policy.cost_of(used, self.config.llm), 6),
             seconds=round(seconds, 2),
             generation=manifest.generation,
             total_documents=manifest.counts.get("documents", 0),
             total_passages=manifest.counts.get("passages", 0),
             total_units=manifest.counts.get("units", 0),
-            source_tokens=counts["source_tokens"],
         )
 
 
-def _current(folder: IndexFolder) -> Manifest | None:
+def current_manifest(folder: IndexFolder) -> Manifest | None:
+    """The generation that is served, or None where there is no index yet."""
     try:
         return read_manifest(folder)
     except IndexMissingError:
         return None
 
 
-@contextmanager
-def _ray(config: ResinConfig, env: Mapping[str, str]) -> Iterator[None]:
-    import ray
-
-    if ray.is_initialized():
-        yield
-        return
-    with quiet.starting():
-        if address := env.get("RAY_ADDRESS"):
-            _connect(address)
-        else:
-            # Logical CPUs: stages that wait for the model must not keep others from being placed.
-            ray.init(
-                num_cpus=config.indexing.cpus or max(4, os.cpu_count() or 1),
-                log_to_driver=False,
-                include_dashboard=False,
-                logging_level="ERROR",
-            )
-    try:
-        quiet.data_messages()
-        yield
-    finally:
-        ray.shutdown()
+def _encoder(settings: EncoderSection) -> tuple[str, int]:
+    """Name and dimension; in a worker, so that the driver stays light."""
+    encoder = SentenceEncoder(settings)
+    return encoder.name, encoder.dimension
 
 
-@contextmanager
-def _data_settings() -> Iterator[None]:
-    """Ray Data as the job needs it, also in a process whose Ray and settings are someone else's."""
-    import ray
-
-    context = ray.data.DataContext.get_current().copy()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    # Wrapped by Ray Data, a stage's error would lose its class on the way here: causes are not pickled.
-    context.raise_original_map_exception = True
-    with ray.data.DataContext.current(context):
-        yield
+def _drop_replies(work: WorkFolder, published: pa.Array) -> None:
+    work.drop_replies(published.to_pylist())
 
 
-def _connect(address: str) -> None:
-    import ray
+if __name__ == "__main__":
+    # As the entry point of a RayJob: sources and index come from the configuration, the report goes to standard output.
+    import sys
 
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ResinError(
-            f"no Ray cluster answers at RAY_ADDRESS={address!r} ({error}); unset it for a local one"
-        ) from None
+    from resin_core.cli.main import main
 
-
-@contextmanager
-def _readable_errors() -> Iterator[None]:
-    """A stage's own error instead of Ray's wrapping of it."""
-    import ray.exceptions
-
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        cause: BaseException | None = error
-        while cause is not None and not (
-            isinstance(cause, ResinError) and not isinstance(cause, ray.exceptions.RayError)
-        ):
-            cause = getattr(cause, "cause", None) or cause.__cause__
-        if not isinstance(cause, ResinError):
-            raise
-        # Ray Data writes advice on its own settings into the message.
-        if cause.args and isinstance(cause.args[0], str):
-            cause.args = (cause.args[0].partition(_RAY_ADVICE)[0], *cause.args[1:])
-        raise cause from None
+    sys.exit(main(["index", "--json", *sys.argv[1:]]))

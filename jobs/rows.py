@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from resin_core.indexing.document import Indexed
+from resin_core.llm.patient import GAVE_UP
 from resin_core.readers.rejects import ReadDocument
 from resin_core.records import Document
 from resin_core.store import schema
 
 NESTED = ("documents", "sentences", "passages", "units", "rejects")
-COUNTS = ("llm_calls", "prompt_tokens", "completion_tokens", "source_tokens", "resumed")
+COUNTS = ("llm_calls", "prompt_tokens", "completion_tokens", "source_tokens", "resumed", "carried", "failed")
 
 
 def staged(documents: Sequence[ReadDocument], keys: Sequence[str]) -> pa.Table:
@@ -27,10 +28,14 @@ def documents_of(batch: pa.Table) -> list[Document]:
     return list(schema.records_of("documents", batch.select(schema.SCHEMAS["documents"].names)))
 
 
-def indexed_row(key: str, found: Indexed, source_tokens: int) -> pa.Table:
-    """One document's tables as one row."""
+def indexed_row(key: str, found: Indexed, extraction: str, source_tokens: int, resumed: bool = False) -> pa.Table:
+    """One document's tables as one row, made under this extraction key.
+
+    `resumed`: all its replies were paid for by an earlier run.
+    """
+    document = found.document.model_copy(update={"extraction": extraction})
     tables = {
-        "documents": schema.to_table("documents", [found.document]),
+        "documents": schema.to_table("documents", [document]),
         "sentences": schema.sentences_table([(found.document.doc_id, found.sentences)]),
         "passages": schema.to_table("passages", found.passages),
         "units": schema.to_table("units", found.units),
@@ -39,18 +44,29 @@ def indexed_row(key: str, found: Indexed, source_tokens: int) -> pa.Table:
     columns: dict[str, pa.Array] = {"key": pa.array([key], pa.string())}
     for name in NESTED:
         columns[name] = _nest(tables[name])
-    counts = {**found.usage.model_dump(), "source_tokens": source_tokens, "resumed": 0}
+    counts = {
+        **found.usage.model_dump(),
+        "source_tokens": source_tokens,
+        "resumed": int(resumed),
+        "carried": found.carried,
+        "failed": int(has_failed(found)),
+    }
     for name in COUNTS:
         columns[name] = pa.array([counts[name]], pa.int64())
     return pa.table(columns)
 
 
-def marked_resumed(row: pa.Table) -> pa.Table:
-    """A kept row taken up again: its calls were paid for by an earlier run."""
-    for name in COUNTS:
-        value = 1 if name == "resumed" else 0
-        row = row.set_column(row.schema.get_field_index(name), name, pa.array([value], pa.int64()))
-    return row
+def no_row() -> pa.Table:
+    """The columns of `indexed_row` without a row."""
+    columns: dict[str, pa.Array] = {"key": pa.array([], pa.string())}
+    columns |= {name: pa.array([], pa.list_(_struct(name))) for name in NESTED}
+    columns |= {name: pa.array([], pa.int64()) for name in COUNTS}
+    return pa.table(columns)
+
+
+def has_failed(found: Indexed) -> bool:
+    """Whether a call for the document was given up."""
+    return any(reject.reason.startswith(GAVE_UP) for reject in found.rejects)
 
 
 def flat(batch: pa.Table, name: str) -> pa.Table:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import rows
+from jobs import former, rows
+from jobs.extraction import Extractor
+from jobs.vllm_rounds import KeptOnly
 from jobs.work import WorkFolder
 from resin_core.config import EncoderSection, IndexingSection, LLMSection
 from resin_core.encoder import SentenceEncoder
-from resin_core.indexing.document import index_document
+from resin_core.errors import LLMRequestError, StoppedError
 from resin_core.indexing.extract import together
 from resin_core.indexing.keys import document_key
 from resin_core.llm.build import OpenChatModel
@@ -22,12 +24,12 @@ from resin_core.llm.context import count_tokens_estimate
 from resin_core.readers.read import read_source
 from resin_core.readers.rejects import ReadDocument
 from resin_core.readers.sources import SourceFile
-from resin_core.records import Reject
+from resin_core.records import Document, Reject
 from resin_core.store import schema
-from resin_core.store.manifest import FileEntry
+from resin_core.store.manifest import FileEntry, Manifest
 from resin_core.store.writer import IndexWriter
 
-_STAGED_ROWS = 256
+STAGED_ROWS = 64
 _STAGED_CHARS = 8_000_000
 
 
@@ -38,31 +40,28 @@ class Read:
         self._work, self._writer, self._settings = work, writer, settings
 
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
-        """One row a staged part: path, documents, rejects (entries as JSON)."""
-        for line in batch.column("file").to_pylist():
-            yield from self._file(SourceFile.model_validate_json(line))
-
-    def _file(self, file: SourceFile) -> Iterator[pa.Table]:
+        """One row a staged part: path, documents, rejects (entries as JSON). Small files share a part."""
         documents: list[ReadDocument] = []
         rejects: list[Reject] = []
         size = part = 0
-        for item in read_source(file, self._settings.max_document_bytes):
+        files = [SourceFile.model_validate_json(line) for line in batch.column("file").to_pylist()]
+        for item in chain.from_iterable(read_source(file, self._settings.max_document_bytes) for file in files):
             if isinstance(item, Reject):
                 rejects.append(item)
             else:
                 documents.append(item)
                 size += len(item.document.text)
-            if len(documents) + len(rejects) >= _STAGED_ROWS or size >= _STAGED_CHARS:
-                yield self._flush(file, part, documents, rejects)
+            if len(documents) + len(rejects) >= STAGED_ROWS or size >= _STAGED_CHARS:
+                yield self._flush(f"{files[0].path}\x1f{part}", documents, rejects)
                 documents, rejects, size, part = [], [], 0, part + 1
         if documents or rejects:
-            yield self._flush(file, part, documents, rejects)
+            yield self._flush(f"{files[0].path}\x1f{part}", documents, rejects)
 
-    def _flush(self, file: SourceFile, part: int, documents: list[ReadDocument], rejects: list[Reject]) -> pa.Table:
+    def _flush(self, name: str, documents: list[ReadDocument], rejects: list[Reject]) -> pa.Table:
         path = ""
         if documents:
             keys = [document_key(read.document) for read in documents]
-            path = self._work.stage(f"{file.path}\x1f{part}", rows.staged(documents, keys))
+            path = self._work.stage(name, rows.staged(documents, keys))
         entry = ""
         if rejects:
             entry = self._writer.write_table("rejects", schema.to_table("rejects", rejects)).model_dump_json()
@@ -78,40 +77,45 @@ class Read:
 
 
 class Extract:
-    """Documents to passages, units and rejects, with many model calls in flight; finished documents are kept."""
+    """Documents to passages, units and rejects, with many model calls in flight, each reply kept as it comes."""
 
-    def __init__(self, work: WorkFolder, llm: LLMSection, settings: IndexingSection, tally: Any) -> None:
-        self._work, self._llm, self._settings, self._tally = work, llm, settings, tally
-        self._model: OpenChatModel | None = None
+    def __init__(self, work: WorkFolder, llm: LLMSection, settings: IndexingSection, watch: Any) -> None:
+        self._work, self._llm, self._settings, self._watch = work, llm, settings, watch
+        self._extractor: Extractor | None = None
 
     async def __call__(self, batch: pa.Table) -> pa.Table:
-        """One row a document; a document whose result was kept by an earlier run costs no call.
+        """One row a document; none for those that a stopped run left undone, which the driver finds missing.
 
-        Raises the first document's error as it is; calls for the others then end, and their results are not kept.
+        Raises StoreError when a reply cannot be kept; calls for the other documents then end.
         """
         documents = rows.documents_of(batch)
         keys = batch.column("key").to_pylist()
-        parts = await together([self._one(key, doc) for key, doc in zip(keys, documents, strict=True)])
-        return pa.concat_tables(parts)
+        parts = await together([self._one(batch, at, keys[at], document) for at, document in enumerate(documents)])
+        return pa.concat_tables([rows.no_row(), *(part for part in parts if part is not None)])
 
-    async def _one(self, key: str, document: Any) -> pa.Table:
-        kept = await asyncio.to_thread(self._work.kept, key)
-        if kept is not None:
-            self._tally.add.remote(rows.flat(kept, "units").num_rows)
-            return rows.marked_resumed(kept)
-        found = await index_document(document, self._open(), self._settings)
-        row = rows.indexed_row(key, found, count_tokens_estimate(document.text))
-        await asyncio.to_thread(self._work.keep, key, row)
-        self._tally.add.remote(len(found.units))
-        return row
+    async def _one(self, batch: pa.Table, at: int, key: str, document: Document) -> pa.Table | None:
+        extractor = self._open()
+        if extractor.stopped:
+            return None
+        try:
+            found, resumed = await extractor.index(document, former.former_of(batch, at))
+        except (StoppedError, LLMRequestError):
+            # The watch hears of it and ends the run with its reason; what other documents still do is not cut off.
+            return None
+        return rows.indexed_row(key, found, self._work.results, count_tokens_estimate(document.text), resumed)
 
-    def _open(self) -> OpenChatModel:
+    def _open(self) -> Extractor:
         # Made on first use, inside the loop that will own its connections.
-        if self._model is None:
-            if self._llm.base_url is None:
-                raise RuntimeError("the extraction stage needs llm.base_url")
-            self._model = OpenChatModel(self._llm, self._llm.base_url)
-        return self._model
+        if self._extractor is None:
+            self._extractor = Extractor(self._llm, self._settings, self._work.replies, self._watch, self._model())
+        return self._extractor
+
+    def _model(self) -> OpenChatModel | KeptOnly:
+        if self._settings.engine == "vllm":
+            return KeptOnly(self._llm.model)
+        if self._llm.base_url is None:
+            raise RuntimeError("the extraction stage needs llm.base_url")
+        return OpenChatModel(self._llm, self._llm.base_url)
 
 
 class Embed:
@@ -150,23 +154,25 @@ class Write:
             ids = units.column("unit_id").combine_chunks()
             entries.append(self._writer.write_table("vectors", schema.vectors_table(ids, values)).model_dump_json())
         rejects = tables["rejects"]
-        reasons = [
-            f"{stage}:{reason}"
-            for stage, reason in zip(
-                rejects.column("stage").to_pylist(), rejects.column("reason").to_pylist(), strict=True
-            )
-        ]
-        counts = {name: sum(batch.column(name).to_pylist()) for name in rows.COUNTS}
+        colon = pa.scalar(":", pa.large_string())
+        reasons = pc.binary_join_element_wise(rejects.column("stage"), rejects.column("reason"), colon)
+        counts = {name: pc.sum(batch.column(name)) for name in rows.COUNTS}
         return pa.table(
             {
                 "entries": pa.array([entries], pa.list_(pa.string())),
                 "documents": pa.array([batch.num_rows], pa.int64()),
                 "passages": pa.array([tables["passages"].num_rows], pa.int64()),
-                "kinds": pa.array([units.column("kind").to_pylist()], pa.list_(pa.string())),
-                "reasons": pa.array([reasons], pa.list_(pa.string())),
-                **{name: pa.array([value], pa.int64()) for name, value in counts.items()},
+                "kinds": _counted(units.column("kind")),
+                "reasons": _counted(reasons),
+                **{name: pa.array([value.as_py() or 0], pa.int64()) for name, value in counts.items()},
             }
         )
+
+
+def _counted(values: pa.ChunkedArray) -> pa.Array:
+    """One row: pairs of a value and how often it stands."""
+    pairs = [(str(item["values"]), int(item["counts"])) for item in pc.value_counts(values).to_pylist()]
+    return pa.array([pairs], pa.map_(pa.string(), pa.int64()))
 
 
 def entry_of(line: str) -> FileEntry:
@@ -174,10 +180,20 @@ def entry_of(line: str) -> FileEntry:
     return FileEntry.model_validate_json(line)
 
 
-def read_staged(work: WorkFolder, path: str, todo: pa.Array) -> pa.Table:
-    """The staged documents of one part that are still to do."""
-    import pyarrow.compute as pc
+class Staged:
+    """Staged parts to the documents in them that are to do, with what the current generation has of each."""
 
-    with work.open(PurePosixPath(path)) as file:
-        table = pq.read_table(file)
-    return table.filter(pc.is_in(table.column("doc_id"), value_set=todo)).drop_columns(["place"])
+    def __init__(self, work: WorkFolder, manifest: Manifest | None, todo: Any, places: Any) -> None:
+        """`todo` and `places` are references to the ids to do and to what `former.find` gave."""
+        import ray
+
+        self._work, self._manifest = work, manifest
+        self._todo, self._places = ray.get([todo, places])
+
+    def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
+        """One table a part."""
+        for path in batch.column("path").to_pylist():
+            with self._work.open(path) as file:
+                table = pq.read_table(file)
+            table = table.filter(pc.is_in(table.column("doc_id"), value_set=self._todo)).drop_columns(["place"])
+            yield former.attach(self._work.folder, self._manifest, table, self._places)

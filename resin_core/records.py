@@ -32,7 +32,10 @@ class UnitKind(StrEnum):
 
 
 class Document(Record):
-    """One source text, kept exactly as decoded. `metadata` values are strings."""
+    """One source text, kept exactly as decoded. `metadata` values are strings.
+
+    `extraction` is the key of prompts, model and settings that its passages and units were made with; empty before.
+    """
 
     doc_id: DocId
     title: str
@@ -40,6 +43,7 @@ class Document(Record):
     uri: str
     metadata: dict[str, str] = Field(default_factory=dict)
     content_hash: str
+    extraction: str = ""
 
 
 class Sentence(Record):

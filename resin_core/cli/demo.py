@@ -33,7 +33,7 @@ def demo(
 ) -> None:
     """Index the sample corpus and answer three questions that need several documents each."""
     effective = configured(config, settings, debug)
-    run = runner()
+    run = runner("index")
     from resin_core.engine import open_engine
     from resin_core.models.host import ModelHost
     from resin_core.sample import corpus

@@ -7,9 +7,9 @@ from typing import Annotated, cast
 
 import typer
 
-from resin_core.cli import progress, show
+from resin_core.cli import estimate, progress, show
 from resin_core.cli.options import ConfigOption, DebugOption, IndexOption, JsonOption, SetOption, configured, index_of
-from resin_core.errors import ResinError
+from resin_core.errors import ConfigError, ResinError
 from resin_core.indexing.report import IndexReport, IndexRunner
 
 _GROUP = "resin.runners"
@@ -21,9 +21,17 @@ class NothingIndexedError(ResinError):
 
 def index(
     sources: Annotated[
-        list[str], typer.Argument(metavar="SOURCE...", help="Files, folders, JSONL or Parquet; types by their endings.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Files, folders, JSONL or Parquet; types by their endings. Default: indexing.sources.",
+        ),
+    ] = None,
     index: IndexOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate calls, tokens and time; index nothing.")] = False,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="With --dry-run: documents that the model reads for the estimate.")
+    ] = 4,
     json: JsonOption = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -32,9 +40,17 @@ def index(
     """Index documents: only what is new or changed is read by the model."""
     effective = configured(config, settings, debug)
     place = index_of(effective, index)
-    run = runner()
+    named = list(sources or effective.indexing.sources)
+    if not named:
+        raise ConfigError(
+            "no source is named; give SOURCE (files or folders), or set indexing.sources in the configuration"
+        )
+    if dry_run:
+        estimate.dry_run(named, place, effective, sample, json)
+        return
+    run = runner("index")
     with progress.shown() as shown:
-        done = run(sources, place, effective, shown.index, os.environ)
+        done = run(named, place, effective, shown.index, os.environ)
     if json:
         show.json_line(done.model_dump(mode="json"))
     else:
@@ -42,14 +58,14 @@ def index(
     refuse_zero_yield(done)
 
 
-def runner() -> IndexRunner:
-    """The indexing job, which is installed beside the core. Raises ResinError when it is not, or cannot be loaded."""
+def runner(name: str) -> IndexRunner:
+    """A job, which is installed beside the core. Raises ResinError when it is not, or cannot be loaded."""
     from importlib.metadata import entry_points
 
-    found = list(entry_points(group=_GROUP, name="index"))
+    found = list(entry_points(group=_GROUP, name=name))
     if not found:
         raise ResinError(
-            f"the indexing job is not installed (no entry point 'index' in {_GROUP!r}); install the whole of resin, "
+            f"the indexing job is not installed (no entry point {name!r} in {_GROUP!r}); install the whole of resin, "
             "for example with `pip install resin`"
         )
     try:

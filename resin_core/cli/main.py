@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from resin_core import __version__
-from resin_core.cli import ask, config, demo, index, inspect, models, search, show, verify
+from resin_core.cli import ask, config, delete, demo, gc, index, inspect, models, rejects, search, show, verify
 from resin_core.cli.options import Invocation
 from resin_core.errors import ResinError
 
@@ -68,6 +68,9 @@ app.command("ask")(ask.ask)
 app.command("search")(search.search)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
+app.command("delete")(delete.delete)
+app.command("gc")(gc.gc)
+app.add_typer(rejects.app, name="rejects")
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")
 app.command("demo")(demo.demo)

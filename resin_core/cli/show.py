@@ -130,11 +130,12 @@ def report(done: IndexReport) -> None:
     rows(
         [
             ("documents", f"{done.documents:,} indexed, {done.reused:,} unchanged, {done.resumed:,} resumed"),
-            ("passages", f"{done.passages:,}"),
+            ("passages", f"{done.passages:,}" + (f", {done.carried:,} of them carried over" if done.carried else "")),
             ("units", counts(done.units)),
             ("rejects", counts(done.rejects)),
             ("model calls", f"{done.llm_calls:,}"),
             ("tokens", f"{done.prompt_tokens:,} prompt, {done.completion_tokens:,} output"),
+            *([("cost", f"{done.cost:,.4g}")] if done.cost else []),
             ("output tokens per source token", ratio),
             ("seconds", f"{done.seconds:.1f}"),
             ("generation", done.generation),

@@ -19,6 +19,10 @@ class IndexSection(Section):
     """Where the index is."""
 
     uri: str | None = Field(None, description="Folder of the index: a path or a URI of a pyarrow filesystem.")
+    keep_generations: int = Field(2, ge=1, description="Newest generations that resin gc keeps; the one served too.")
+    gc_grace_s: float = Field(
+        86400.0, ge=0, description="Age of an unused file before resin gc frees it; longer than the longest run."
+    )
 
 
 class EmbeddedSection(Section):
@@ -30,6 +34,28 @@ class EmbeddedSection(Section):
     slots: int = Field(4, ge=1, le=64, description="Requests decoded at once; llm.max_concurrency should match.")
     slot_context_tokens: int = Field(4096, ge=512, description="Context length of each slot, in tokens.")
     start_timeout_s: float = Field(120.0, gt=0, description="How long the server may take to become healthy.")
+
+
+class VLLMSection(Section):
+    """The vLLM engines that the indexing job starts itself when indexing.engine is vllm."""
+
+    model_path: str | None = Field(
+        None, description="Folder of the weights on every node, or a hub name; unset: llm.model is the hub name."
+    )
+    replicas: int = Field(1, ge=1, description="Engines side by side, each with its own copy of the model.")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs over which one engine spreads the model.")
+    gpu_memory_share: float = Field(
+        0.9,
+        gt=0,
+        le=1,
+        description="Share of a GPU's memory (on CPUs: of the machine's) that an engine takes, weights and cache.",
+    )
+    max_sequences: int = Field(128, ge=1, description="Requests that one engine decodes at once.")
+    batch_size: int = Field(16, ge=1, description="Requests handed over together; their replies are kept together.")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("auto", description="auto: as the weights say.")
+    enforce_eager: bool = Field(False, description="No graph capture: a faster start and less memory, slower decoding.")
+    device: Literal["cuda", "cpu"] = Field("cuda", description="cpu needs the CPU build of vLLM; for trials.")
+    stall_s: float = Field(900.0, gt=0, description="The job ends when no engine finishes a batch for so long.")
 
 
 class LLMSection(Section):
@@ -48,7 +74,10 @@ class LLMSection(Section):
     backoff_max_s: float = Field(30.0, gt=0, description="Longest pause between tries, Retry-After included.")
     context_tokens: int | None = Field(None, ge=512, description="Context length; unset: what the server says.")
     seed: int = Field(7, description="Sampling seed sent with each call.")
+    prompt_price: float = Field(0.0, ge=0, description="Price of a million prompt tokens, in the unit of max_cost.")
+    completion_price: float = Field(0.0, ge=0, description="Price of a million completion tokens.")
     embedded: EmbeddedSection = EmbeddedSection()
+    vllm: VLLMSection = VLLMSection()
 
 
 class EncoderSection(Section):
@@ -58,11 +87,18 @@ class EncoderSection(Section):
     device: str = Field("cpu", description="cpu, cuda or cuda:N.")
     precision: Literal["fp32", "bf16"] = Field("fp32", description="bf16 runs under autocast.")
     batch_size: int = Field(64, ge=1, description="Texts encoded together.")
+    gpus: float = Field(
+        0.0, ge=0, le=1, description="GPU, or share of one, that an embedding actor of the job asks Ray for."
+    )
+    gpu_memory_gib: float = Field(2.0, gt=0, description="GPU memory that an embedding actor needs at most.")
 
 
 class IndexingSection(Section):
     """The indexing job."""
 
+    engine: Literal["endpoint", "vllm"] = Field(
+        "endpoint", description="Who answers the calls: the endpoint of llm, or vLLM engines inside the job."
+    )
     window_sentences: int = Field(10, ge=2, le=200, description="Sentences of a long document shown in one call.")
     window_chars: int = Field(4000, ge=200, description="Characters of a long document shown in one call, at most.")
     single_call: bool = Field(True, description="One call for passages and units of a window, instead of two.")
@@ -70,10 +106,28 @@ class IndexingSection(Section):
     max_units_per_sentence: int = Field(2, ge=1, le=10, description="Cap of units asked for, times sentences shown.")
     repair_attempts: int = Field(1, ge=0, le=3, description="Further tries after a reply that does not fit.")
     max_document_bytes: int = Field(64_000_000, ge=1000, description="A larger file or record is rejected.")
-    documents_per_task: int = Field(8, ge=1, description="Documents that share one extraction task.")
+    documents_per_task: int = Field(64, ge=1, description="Documents embedded together.")
+    documents_per_part: int = Field(128, ge=1, description="Documents whose rows share one part file of each table.")
     llm_actors: int = Field(1, ge=1, description="Extraction actors; each keeps its share of llm.max_concurrency.")
     encoder_actors: int = Field(1, ge=1, description="Embedding actors.")
     cpus: int | None = Field(None, ge=1, description="CPUs of the local Ray; unset: what the machine has, at least 2.")
+    llm_resources: dict[str, float] = Field(
+        default_factory=dict, description="Ray resources that an extraction actor asks for beside its CPU."
+    )
+    encoder_resources: dict[str, float] = Field(
+        default_factory=dict, description="Ray resources that an embedding actor asks for beside its CPU."
+    )
+    sources: tuple[str, ...] = Field((), description="What to index when a command names no source.")
+    call_attempts: int = Field(
+        2, ge=1, le=10, description="Rounds of tries for a call that fails while others do not, before it is rejected."
+    )
+    endpoint_down_s: float = Field(45.0, gt=0, description="A model that is down for so long stops the job.")
+    refused_s: float = Field(600.0, gt=0, description="A model that only refuses (429) for so long stops the job.")
+    max_error_ratio: float = Field(0.2, ge=0, le=1, description="A larger share of failed documents stops the job.")
+    judge_after: int = Field(20, ge=1, description="Documents before error ratio and zero yield are judged.")
+    max_llm_tokens: int | None = Field(None, ge=1, description="Tokens that one run may use; then it stops, resumably.")
+    max_cost: float | None = Field(None, gt=0, description="Money that one run may use, at the prices of llm.*_price.")
+    stop_grace_s: float = Field(25.0, ge=0, description="After SIGTERM, how long calls in flight may take to end.")
 
 
 class RetrievalSection(Section):

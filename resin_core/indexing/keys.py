@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from resin_core import ids
 from resin_core.config.sections import IndexingSection
 from resin_core.indexing.extract import prompts_used
@@ -19,8 +21,13 @@ _SETTINGS = (
 
 def document_key(document: Document) -> str:
     """Of everything that the model sees or the index stores of a document."""
-    metadata = [part for pair in sorted(document.metadata.items()) for part in pair]
-    return ids.digest((document.doc_id, document.title, document.uri, document.content_hash, *metadata), 32)
+    return content_key(document.doc_id, document.title, document.uri, document.content_hash, document.metadata)
+
+
+def content_key(doc_id: str, title: str, uri: str, content_hash: str, metadata: Mapping[str, str]) -> str:
+    """`document_key` where the text itself is not at hand."""
+    pairs = [part for pair in sorted(metadata.items()) for part in pair]
+    return ids.digest((doc_id, title, uri, content_hash, *pairs), 32)
 
 
 def extraction_key(settings: IndexingSection, model: str) -> str:

@@ -20,9 +20,12 @@ class IndexReport(Record):
     rejects: dict[str, int]
     reused: int
     resumed: int
+    carried: int = Field(description="Unchanged passages of changed or moved documents, taken over without a call.")
+    failed: int = Field(description="Documents with a call that was given up; the next run tries them again.")
     llm_calls: int
     prompt_tokens: int
     completion_tokens: int
+    cost: float = Field(description="Of the tokens, at llm.prompt_price and llm.completion_price.")
     seconds: float
     generation: str
     total_documents: int

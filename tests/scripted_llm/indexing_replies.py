@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 from tests.scripted_llm.actions import Action, Reply
@@ -18,8 +19,15 @@ _VERB = re.compile(
 )
 
 
-def play(request: dict[str, Any]) -> Action:
-    """The reply to one request of any of Resin's prompts."""
+UNSTATED = "reportedly"
+
+
+def play(request: dict[str, Any], passages: int = 1) -> Action:
+    """The reply to one request of any of Resin's prompts.
+
+    A window gives up to `passages` passages, as many as its schema allows. A sentence with the word UNSTATED gives a
+    claim that it does not make, so that there are rejects.
+    """
     asked = request["messages"][-1]["content"]
     if "response_format" not in request:
         return Reply("The shown sentence says it [1].")
@@ -33,7 +41,7 @@ def play(request: dict[str, Any]) -> Action:
         numbers = list(schema["units"]["properties"])
         value = {
             "units": {number: [claim(sentences[number])] for number in numbers},
-            "passages": [f"{numbers[0]}-{numbers[-1]} | thing | thing | what is said | description"],
+            "passages": runs(numbers, min(passages, schema.get("passages", {}).get("maxItems", 1))),
         }
     elif "records" in schema:
         value = {"answer": "unknown", "records": []}
@@ -48,8 +56,17 @@ def title_of(request: dict[str, Any]) -> str:
     return first.removeprefix("title: ") if first.startswith("title: ") and rest else ""
 
 
+def runs(numbers: list[str], count: int) -> list[str]:
+    """Passage lines of nearly equal length over the sentences of these numbers, in order."""
+    cuts = [len(numbers) * at // count for at in range(count + 1)]
+    spans = [numbers[start:end] for start, end in pairwise(cuts) if end > start]
+    return [f"{span[0]}-{span[-1]} | thing | thing | what is said | description" for span in spans]
+
+
 def claim(sentence: str) -> str:
     """A claim in the words of the sentence."""
+    if UNSTATED in sentence.split():
+        return "fact | Zanzibar | number of gates | 7319"
     match = _VERB.match(sentence)
     if match:
         return f"fact | {match['subject']} | {match['verb']} | {match['value']}"

@@ -38,7 +38,7 @@ class Seen:
 class ScriptedServer:
     """Start with `with`; `base_url` ends in /v1. `slots` bounds how many requests are worked on at once.
 
-    `handler` and `models` may be changed at any time; times are on the monotonic clock.
+    `handler` and `models` may be changed at any time; times are on the monotonic clock. `port` 0 is any free one.
     """
 
     handler: Handler = field(default_factory=lambda: handler_of((Reply("ok"),)))
@@ -50,9 +50,10 @@ class ScriptedServer:
     seen: list[Seen] = field(default_factory=list)
     in_flight: int = 0
     max_in_flight: int = 0
+    port: int = 0
 
     def __enter__(self) -> ScriptedServer:
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=512)
         self.port = self._socket.getsockname()[1]
         self._started = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="scripted-llm", daemon=True)

@@ -26,10 +26,13 @@ REPORT: dict[str, Any] = {
     "units": {"entity-fact": 4, "rule": 1},
     "rejects": {"ground:not-in-source": 2},
     "reused": 5,
+    "carried": 0,
+    "failed": 0,
     "resumed": 1,
     "llm_calls": 7,
     "prompt_tokens": 1200,
     "completion_tokens": 300,
+    "cost": 0.0,
     "seconds": 1.5,
     "generation": "g1-0123456789ab",
     "total_documents": 7,
@@ -49,20 +52,21 @@ def ran_with(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         progress(IndexProgress(stage="reading", done=1, total=0, detail="documents"))
         return IndexReport(**{**REPORT, **called["changes"]})
 
-    monkeypatch.setattr(index_command, "runner", lambda: run)
+    monkeypatch.setattr(index_command, "runner", lambda name: run)
     return called
 
 
 def test_help_names_every_command(resin: Run) -> None:
     ran = resin("--help")
     assert ran.status == 0
-    for name in ("index", "ask", "search", "inspect", "verify", "models", "config", "demo"):
+    for name in ("index", "ask", "search", "inspect", "verify", "rejects", "models", "config", "demo"):
         assert f" {name} " in ran.out
         assert resin(name, "--help").status == 0
 
 
 @pytest.mark.parametrize(
     "command", [["index"], ["ask"], ["search"], ["inspect"], ["verify"], ["demo"], ["config", "show"]]
+    + [["rejects", name] for name in ("list", "retry")]
     + [["models", name] for name in ("list", "pull", "path")],
 )  # fmt: skip
 def test_every_command_takes_the_shared_options(resin: Run, command: list[str]) -> None:

@@ -34,7 +34,7 @@ def stage(work: WorkFolder, name: str, *found: Indexed) -> str:
 
 def write(writer: IndexWriter, *found: Indexed) -> list[FileEntry]:
     """One part of each table that has rows, as the job's last stage writes them."""
-    batch = pa.concat_tables([rows.indexed_row("k", one, 0) for one in found])
+    batch = pa.concat_tables([rows.indexed_row("k", one, "results", 0) for one in found])
     tables = {name: rows.flat(batch, name) for name in rows.NESTED}
     ids = tables["units"].column("unit_id").to_pylist()
     if ids:
@@ -91,9 +91,20 @@ def test_all_is_to_do_without_a_generation_of_the_same_extraction(work: WorkFold
     writer = IndexWriter(work.folder)
     current = manifest(write(writer, indexed("a"), indexed("b")))
     paths = [stage(work, "one", indexed("a")), stage(work, "two", indexed("b"))]
-    for known, same in ((None, True), (None, False), (current, False)):
-        assert reuse.to_do(work.folder, known, same, work, paths).to_pylist() == ["a", "b"]
-    assert reuse.to_do(work.folder, current, True, work, paths).to_pylist() == []
+    other = WorkFolder(work.folder, "run", "of another prompt")
+    assert reuse.to_do(work.folder, None, work, paths).to_pylist() == ["a", "b"]
+    assert reuse.to_do(work.folder, current, other, paths).to_pylist() == ["a", "b"]
+    assert reuse.to_do(work.folder, current, work, paths).to_pylist() == []
+
+
+def test_what_failed_or_is_forced_is_to_do_again(work: WorkFolder, indexed: Make) -> None:
+    writer = IndexWriter(work.folder)
+    failed, rejected, good = indexed("failed", rejects=1), indexed("rejected", rejects=1), indexed("good")
+    failed.rejects = [reject.model_copy(update={"reason": "llm-timeout"}) for reject in failed.rejects]
+    current = manifest(write(writer, failed, rejected, good))
+    paths = [stage(work, "one", failed, rejected, good)]
+    assert reuse.to_do(work.folder, current, work, paths).to_pylist() == ["failed"]
+    assert reuse.to_do(work.folder, current, work, paths, ["good"]).to_pylist() == ["failed", "good"]
 
 
 def test_what_is_new_or_changed_is_to_do(work: WorkFolder, indexed: Make) -> None:
@@ -107,13 +118,13 @@ def test_what_is_new_or_changed_is_to_do(work: WorkFolder, indexed: Make) -> Non
         indexed("new"),
     ]
     paths = [stage(work, "one", *found[:2]), stage(work, "two", *found[2:])]
-    todo = reuse.to_do(work.folder, manifest(known), True, work, paths)
+    todo = reuse.to_do(work.folder, manifest(known), work, paths)
     assert todo.type == pa.large_string()
     assert todo.to_pylist() == ["a", "c", "d", "new"]
 
 
 def test_without_staged_documents_nothing_is_to_do(work: WorkFolder) -> None:
-    todo = reuse.to_do(work.folder, None, True, work, [])
+    todo = reuse.to_do(work.folder, None, work, [])
     assert (todo.type, len(todo)) == (pa.large_string(), 0)
 
 

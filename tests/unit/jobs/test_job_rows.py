@@ -7,7 +7,8 @@ import pytest
 
 from jobs import rows
 from resin_core.indexing.document import Indexed
-from resin_core.readers.rejects import ReadDocument
+from resin_core.readers.rejects import ReadDocument, make_reject
+from resin_core.records import Document
 from resin_core.store import schema
 
 RECORDS = {"documents", "passages", "units", "rejects"}
@@ -22,31 +23,36 @@ def found(indexed: Callable[..., Indexed]) -> list[Indexed]:
     ]
 
 
+def made(one: Indexed) -> Document:
+    """As it is written: with the key that its rows were made under."""
+    return one.document.model_copy(update={"extraction": "e"})
+
+
 def expected(name: str, documents: list[Indexed]) -> pa.Table:
     if name == "sentences":
         return schema.sentences_table([(one.document.doc_id, one.sentences) for one in documents])
     if name == "documents":
-        return schema.to_table("documents", [one.document for one in documents])
+        return schema.to_table("documents", [made(one) for one in documents])
     return schema.to_table(name, [record for one in documents for record in getattr(one, name)])
 
 
 @pytest.mark.parametrize("name", rows.NESTED)
 def test_one_document_comes_back_as_it_went_in(name: str, indexed: Callable[..., Indexed]) -> None:
     for one in found(indexed):
-        row = rows.indexed_row("k", one, 9)
+        row = rows.indexed_row("k", one, "e", 9)
         assert row.num_rows == 1
         flat = rows.flat(row, name)
         assert flat.schema.equals(schema.SCHEMAS[name])
         assert flat.equals(expected(name, [one]))
         if name in RECORDS:
-            records = [one.document] if name == "documents" else getattr(one, name)
+            records = [made(one)] if name == "documents" else getattr(one, name)
             assert list(schema.records_of(name, flat)) == list(records)
 
 
 @pytest.mark.parametrize("name", rows.NESTED)
 def test_a_batch_is_flattened_in_order_however_it_was_cut(name: str, indexed: Callable[..., Indexed]) -> None:
     documents = found(indexed)
-    chunked = pa.concat_tables([rows.indexed_row(one.document.doc_id, one, 9) for one in documents])
+    chunked = pa.concat_tables([rows.indexed_row(one.document.doc_id, one, "e", 9) for one in documents])
     for batch in (chunked, chunked.combine_chunks()):
         assert rows.flat(batch, name).equals(expected(name, documents))
         assert rows.flat(batch.slice(1), name).equals(expected(name, documents[1:]))
@@ -56,21 +62,25 @@ def test_a_batch_is_flattened_in_order_however_it_was_cut(name: str, indexed: Ca
 
 
 def test_an_empty_batch_has_the_tables_columns(indexed: Callable[..., Indexed]) -> None:
-    row = rows.indexed_row("k", indexed("a", units=1), 9)
+    row = rows.indexed_row("k", indexed("a", units=1), "e", 9)
     empty = row.schema.empty_table()
     for name in rows.NESTED:
         assert rows.flat(empty, name).schema.names == schema.SCHEMAS[name].names
 
 
-def test_a_row_says_what_it_cost_and_a_kept_one_that_it_cost_nothing(indexed: Callable[..., Indexed]) -> None:
-    row = rows.indexed_row("k", indexed("a", units=1), 9)
+def test_a_row_says_what_it_cost(indexed: Callable[..., Indexed]) -> None:
+    one = indexed("a", units=1)
+    one.carried = 3
+    row = rows.indexed_row("k", one, "e", 9)
     assert row.column("key").to_pylist() == ["k"]
-    costs = {"llm_calls": 2, "prompt_tokens": 30, "completion_tokens": 7, "source_tokens": 9, "resumed": 0}
-    assert {name: row.column(name)[0].as_py() for name in rows.COUNTS} == costs
-    again = rows.marked_resumed(row)
-    assert {name: again.column(name)[0].as_py() for name in rows.COUNTS} == {**dict.fromkeys(costs, 0), "resumed": 1}
+    costs = {"llm_calls": 2, "prompt_tokens": 30, "completion_tokens": 7, "source_tokens": 9}
+    marks = {"resumed": 0, "carried": 3, "failed": 0}
+    assert {name: row.column(name)[0].as_py() for name in rows.COUNTS} == costs | marks
+    one.rejects = [make_reject("a", "u", "llm-timeout", "d")]
+    again = rows.indexed_row("k", one, "e", 9, resumed=True)
+    assert {name: again.column(name)[0].as_py() for name in ("resumed", "failed")} == {"resumed": 1, "failed": 1}
     assert again.schema.equals(row.schema)
-    assert all(again.column(name).equals(row.column(name)) for name in ("key", *rows.NESTED))
+    assert rows.no_row().schema.equals(row.schema)
 
 
 def test_staged_documents_come_back_as_they_were_read(indexed: Callable[..., Indexed]) -> None:
