@@ -260,7 +260,7 @@ async def test_a_trickle_is_bounded_as_a_whole(client, scripted_llm):
         ("3", 3, 3),
         ("0.5", 0.5, 0.5),
         ("-4", 0, 0),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3500, 3601),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3200, 3601),
         (format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True), 0, 0),
     ],
 )
