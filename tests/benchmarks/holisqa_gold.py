@@ -2,6 +2,9 @@
 
     python -m tests.benchmarks.holisqa_gold sources OUT.jsonl        # the twelve articles, ready for `resin index`
     python -m tests.benchmarks.holisqa_gold check INDEX [--set ...]  # asks the four questions and follows their gold
+    python -m tests.benchmarks.holisqa_gold units INDEX              # forty units drawn at random, with their sentences
+
+With `--forty`, of forty articles and fifteen questions (holisqa_40.json) instead of twelve and four.
 
 Needs the public benchmark folder (RESIN_DATA, default ../shared/data). Gold is by sentence text, so it does not depend
 on where sentences are cut: a gold sentence is in the buffer when all its words stand in the evidence of its article.
@@ -13,6 +16,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,7 +28,18 @@ from resin_core.store.reader import IndexReader
 
 DATA = Path(os.environ.get("RESIN_DATA", "../shared/data")) / "holisqa" / "biology"
 QUESTIONS = ("QA000002", "QA000004", "QA000005", "QA000006")
-ARTICLES: tuple[str, ...] = tuple(json.loads(Path(__file__).with_name("holisqa_ids.json").read_text(encoding="utf-8")))
+
+
+def listed(name: str) -> Any:
+    return json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+
+
+def chosen(forty: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids of the articles, and of the questions whose gold is in them."""
+    if forty:
+        both = listed("holisqa_40.json")
+        return tuple(both["articles"]), tuple(both["questions"])
+    return tuple(listed("holisqa_ids.json")), QUESTIONS
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -71,12 +86,12 @@ async def ask(engine: Engine, question: str) -> tuple[Answer, Trace]:
     return answer, asked.recorder.trace()
 
 
-async def check(index: str, engine: Engine) -> None:
+async def check(index: str, engine: Engine, articles: tuple[str, ...], questions: tuple[str, ...]) -> None:
     reader = IndexReader.open(index)
-    texts = {s["id"]: (a["id"], s["text"]) for a in rows("corpus.jsonl") if a["id"] in ARTICLES for s in a["sentences"]}
+    texts = {s["id"]: (a["id"], s["text"]) for a in rows("corpus.jsonl") if a["id"] in articles for s in a["sentences"]}
     total = kept = 0
     for question in rows("questions.jsonl"):
-        if question["qa_id"] not in QUESTIONS:
+        if question["qa_id"] not in questions:
             continue
         answer, trace = await ask(engine, question["question"])
         print(f"\n{question['qa_id']} {question['question']}\n  {answer.answer}")
@@ -90,19 +105,31 @@ async def check(index: str, engine: Engine) -> None:
     await engine.aclose()
 
 
+def draw(index: str, count: int = 40) -> None:
+    """Units drawn at random, always the same of one index, each with the sentence it was taken from: to be read."""
+    units = sorted(IndexReader.open(index).iter_units(), key=lambda unit: unit.unit_id)
+    for number, unit in enumerate(random.Random(7).sample(units, min(count, len(units))), start=1):
+        print(f"{number}. [{unit.kind}] {unit.retrieval_text}\n   {' '.join(unit.evidence_quote.split())}\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("sources", "check"))
+    parser.add_argument("command", choices=("sources", "check", "units"))
     parser.add_argument("path")
+    parser.add_argument("--forty", action="store_true")
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     arguments = parser.parse_args()
+    articles, questions = chosen(arguments.forty)
+    if arguments.command == "units":
+        draw(arguments.path)
+        return
     if arguments.command == "sources":
-        chosen = {row["id"]: row for row in rows("corpus.jsonl") if row["id"] in ARTICLES}
-        lines = [json.dumps(chosen[key], ensure_ascii=False) for key in ARTICLES]
+        wanted = {row["id"]: row for row in rows("corpus.jsonl") if row["id"] in articles}
+        lines = [json.dumps(wanted[key], ensure_ascii=False) for key in articles]
         Path(arguments.path).write_text("\n".join(lines) + "\n", encoding="utf-8")
         return
     with open_engine(load_config(None, arguments.overrides), arguments.path) as engine:
-        asyncio.run(check(arguments.path, engine))
+        asyncio.run(check(arguments.path, engine, articles, questions))
 
 
 if __name__ == "__main__":
