@@ -143,8 +143,12 @@ class Extractor:
                     self._patient.stop()
 
     async def _look(self) -> None:
+        cause = f"{self._llm.base_url} does not answer within {_PROBE_S:g} s"
         if not await self._probe():
-            self._patient.health.bad(f"{self._llm.base_url} does not answer within {_PROBE_S:g} s")
+            self._patient.health.bad(cause)
+        else:
+            # A busy server may miss one look; what calls say of it stands until a reply comes.
+            self._patient.health.better(cause)
         await asyncio.sleep(1.0)
 
     async def _probe(self) -> bool:

@@ -54,6 +54,11 @@ class Health:
         self.cause = cause
         self.failing_since_s = self._clock() if self.failing_since_s is None else self.failing_since_s
 
+    def better(self, cause: str) -> None:
+        """What `bad` was told with that cause is over, unless something else went wrong since."""
+        if self.cause == cause:
+            self.failing_since_s = None
+
     def refused(self, cause: str) -> None:
         """The endpoint asks for fewer requests: it is there."""
         self.cause, self.failing_since_s = cause, None

@@ -123,3 +123,16 @@ def test_health_tells_an_outage_from_a_refusal() -> None:
     assert health.refused_s() == 3.0
     health.good()
     assert (health.failing_s(), health.refused_s(), health.silent_s()) == (0.0, 0.0, 0.0)
+
+
+def test_a_look_that_failed_is_forgiven_by_the_next_one_but_a_failed_call_is_not() -> None:
+    now = [0.0]
+    health = Health(lambda: now[0])
+    health.bad("no answer to a look")
+    now[0] = 5.0
+    health.better("no answer to a look")
+    assert health.failing_s() == 0.0
+    health.bad("HTTP 500")
+    now[0] = 9.0
+    health.better("no answer to a look")
+    assert health.failing_s() == 4.0
