@@ -18,6 +18,9 @@ _SETTINGS = (
     "single_call",
 )
 
+RULES = 1
+"""Of splitting, grounding and normalising: raised when the same replies would give other units."""
+
 
 def document_key(document: Document) -> str:
     """Of everything that the model sees or the index stores of a document."""
@@ -34,4 +37,4 @@ def extraction_key(settings: IndexingSection, model: str) -> str:
     """Of prompts, model and settings: results under another key are not mixed in."""
     values = [f"{name}={getattr(settings, name)}" for name in _SETTINGS]
     prompts = [part for pair in sorted(prompts_used(settings).items()) for part in pair]
-    return ids.digest((model, *values, *prompts), 16)
+    return ids.digest((model, f"rules={RULES}", *values, *prompts), 16)

@@ -6,7 +6,7 @@ import pytest
 
 from resin_core.config.sections import IndexingSection
 from resin_core.ids import content_hash
-from resin_core.indexing import extract
+from resin_core.indexing import extract, keys
 from resin_core.indexing.keys import document_key, extraction_key
 from resin_core.prompts.base import Prompt
 from resin_core.records import Document
@@ -66,4 +66,10 @@ def test_another_model_or_prompt_changes_the_key(monkeypatch: pytest.MonkeyPatch
     before = extraction_key(IndexingSection(), "m")
     assert extraction_key(IndexingSection(), "n") != before
     monkeypatch.setattr(extract.index_document, "PROMPT", Prompt("index_document", "another text"))
+    assert extraction_key(IndexingSection(), "m") != before
+
+
+def test_other_rules_of_grounding_make_other_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = extraction_key(IndexingSection(), "m")
+    monkeypatch.setattr(keys, "RULES", keys.RULES + 1)
     assert extraction_key(IndexingSection(), "m") != before
