@@ -26,7 +26,7 @@ from jobs.watch import Watch, followed
 from jobs.work import WorkFolder
 from resin_core import __version__
 from resin_core.config import EncoderSection, ResinConfig
-from resin_core.encoder import SentenceEncoder
+from resin_core.encoder import SentenceEncoder, shape_of
 from resin_core.errors import (
     BudgetError,
     IndexMismatchError,
@@ -111,7 +111,9 @@ class Job:
         """The whole of it. Raises ResinError kinds; nothing is published then."""
         import ray
 
-        encoder = ray.remote(_encoder).remote(self.config.encoder)
+        # Looked at in a worker, so that the driver stays light; loading it takes seconds, so only when need be.
+        known = shape_of(self.config.encoder)
+        encoder = ray.put(known) if known is not None else ray.remote(_encoder).remote(self.config.encoder)
         try:
             paths = read(self)
             if not paths and not self.reasons:
@@ -268,7 +270,7 @@ def current_manifest(folder: IndexFolder) -> Manifest | None:
 
 
 def _encoder(settings: EncoderSection) -> tuple[str, int]:
-    """Name and dimension; in a worker, so that the driver stays light."""
+    """Name and dimension."""
     encoder = SentenceEncoder(settings)
     return encoder.name, encoder.dimension
 

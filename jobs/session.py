@@ -19,6 +19,8 @@ _RAY_ADVICE = "\nFailed to apply UDF transform after "
 @contextmanager
 def opened(config: ResinConfig, env: Mapping[str, str]) -> Iterator[None]:
     """A local Ray unless one is there or RAY_ADDRESS names one. Raises ResinError when that one does not answer."""
+    # A thread that is left behind must not start a Ray of its own after this one has ended. Read when ray is imported.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     # Results go to standard output, and so would Ray's words on a lost node.
     with redirect_stdout(sys.stderr), _ray(config, env), _data_settings(), _readable_errors():
         yield

@@ -7,6 +7,7 @@ index should be stamped.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import threading
 from collections.abc import Sequence
@@ -30,6 +31,21 @@ _BLOCK = 1 << 20
 # What decides the vectors: weights, tokenizer, pooling, length. Files that only libraries rewrite are left out.
 _FINGERPRINTED = ("*.safetensors", "pytorch_model*.bin", "tokenizer.json", "vocab.txt", "modules.json")
 _FINGERPRINTED_BELOW = ("sentence_bert_config.json", "[0-9]*_*/config.json", "[0-9]*_*/*.safetensors", "[0-9]*_*/*.bin")
+
+
+def shape_of(settings: EncoderSection) -> tuple[str, int] | None:
+    """Name and dimension of the encoder as its files say them, without loading it; None when they do not say.
+
+    Only of the packaged model on a CPU: there is nothing that loading it could find wrong.
+    """
+    source, kind = _source(settings.model)
+    if kind != "package" or settings.device != "cpu":
+        return None
+    try:
+        pooling = json.loads((Path(source) / "1_Pooling" / "config.json").read_text(encoding="utf-8"))
+        return settings.model, int(pooling["word_embedding_dimension"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 class SentenceEncoder:

@@ -107,7 +107,7 @@ def _start(weed: str, folder: Path, ports: list[int], server: S3Server) -> subpr
     (folder / "s3.json").write_text(json.dumps({"identities": [rights]}))
     command = [weed, "-logtostderr=true", "server", f"-dir={folder}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-{name}={port}" for name, port in zip(_PORTS, ports, strict=False)]
-    command += ["-s3", f"-s3.config={folder / 's3.json'}", "-s3.iam=false", "-s3.port.iceberg=0"]
+    command += ["-s3", f"-s3.config={folder / 's3.json'}", "-s3.iam=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
     command += ["-s3.autoCreateBucket=false"]  # a missing bucket is an error, as with others
     command += [f"-s3.port.grpc={ports[-2]}", f"-s3.port={ports[-1]}"]
     command += ["-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.electionTimeout=1s"]

@@ -80,8 +80,9 @@ class Health:
 class PatientModel:
     """Implements ChatModel over a model with its own short tries.
 
-    `probe` says whether the endpoint answers at all. `attempts` counts a call's own failures (5xx, no reply in time);
-    after them, and for a request that is refused as such (4xx), LLMReplyError with a reason that begins with GAVE_UP.
+    `probe` says whether the endpoint answers at all. `attempts` counts a call's own failures (5xx, or no reply in
+    time, while a probe is answered); after them, and for a request that is refused as such (4xx), LLMReplyError with a
+    reason that begins with GAVE_UP.
     401, 402, 403 and 404 are of the endpoint, not of the call: they set `health.fatal` and are raised as they are.
     """
 
@@ -124,6 +125,10 @@ class PatientModel:
                 await self._unless_stopped(self._until_up())
             except (LLMServerError, LLMTimeoutError) as error:
                 self.health.bad(str(error))
+                if not await self._unless_stopped(self._asked()):
+                    # Nothing answers there: that is not the call's fault.
+                    await self._unless_stopped(self._until_up())
+                    continue
                 failures += 1
                 if failures >= self._attempts:
                     raise self._given_up(error, failures) from None
@@ -148,6 +153,9 @@ class PatientModel:
         reason = f"{GAVE_UP}http-{status}" if status else f"{GAVE_UP}timeout"
         rounds = f" in each of {tries} rounds of tries" if tries > 1 else ""
         return LLMReplyError(reason, f"the call was given up{rounds}: {error}", "")
+
+    async def _asked(self) -> bool:
+        return await self._probe()
 
     async def _until_up(self) -> None:
         """One prober for all that wait."""

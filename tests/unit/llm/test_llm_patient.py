@@ -136,3 +136,9 @@ def test_a_look_that_failed_is_forgiven_by_the_next_one_but_a_failed_call_is_not
     now[0] = 9.0
     health.better("no answer to a look")
     assert health.failing_s() == 4.0
+
+
+async def test_a_call_that_fails_while_nothing_answers_there_is_not_given_up() -> None:
+    model, inner = patient(*[Status(503)] * 5, Reply("there"), up=Up(*[False, True] * 5, True), attempts=1)
+    assert (await model.complete(REQUEST)).text == "there"
+    assert (len(inner.requests), model.health.gave_up) == (6, 0)

@@ -30,7 +30,7 @@ ALL = [ALBA, BRIO, CATO]
 QUESTION = "What does the Alba cost with its bulb?"
 USAGE = (30, 7)
 ONE = Usage(llm_calls=1, prompt_tokens=30, completion_tokens=7)
-LATER = Deadline.after(600)
+LATER = Deadline.after(86_400)
 SOFT = [LLMTimeoutError("no reply in 3 s"), ContextLengthError("too long"), LLMReplyError("empty", "e", "", ONE)]
 
 
