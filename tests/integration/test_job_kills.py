@@ -14,7 +14,7 @@ from tests.benchmarks.killing.killer import KINDS
 from tests.benchmarks.killing.report import as_text
 from tests.benchmarks.killing.runs import Plan, experiment
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PLAN = Plan(
     documents=60,
