@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jobs import extraction
 from jobs.extraction import Extractor
 from jobs.orders import ActorReport, Orders, Verdict
 from jobs.watch import Watch
@@ -20,7 +21,7 @@ from resin_core.records import Document
 from resin_core.store.filesystem import IndexFolder
 from resin_core.store.replies import ReplyFolder
 from tests.integration.indexing_runs import config_for, text_of
-from tests.scripted_llm import Action, Reply, ScriptedServer, Status
+from tests.scripted_llm import Action, Hang, Reply, ScriptedServer, Status
 from tests.scripted_llm.indexing_replies import play, title_of
 
 
@@ -125,3 +126,32 @@ async def test_money_is_a_budget_too(
     assert "of indexing.max_cost = 9000" in verdict.message
     used = [Reply(play(seen.body).text).counts(seen.body) for seen in scripted_llm.chats]  # type: ignore[union-attr]
     assert sum(prompt + 2 * output for prompt, output in filter(None, used)) <= 9000
+
+
+async def test_a_model_that_answers_nothing_at_all_is_found_out(
+    tmp_path: Path, scripted_llm: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extraction, "_SILENCE_S", 0.5)
+    monkeypatch.setattr(extraction, "_PROBE_S", 0.3)
+    scripted_llm.script(Hang())
+    scripted_llm.models = Hang()
+    verdict, finished = await extracted(scripted_llm, tmp_path, 3, monkeypatch, "indexing.endpoint_down_s=2")
+    assert (verdict.stop, finished) == ("endpoint", 0)
+    assert "does not answer within 0.3 s" in verdict.message
+    await scripted_llm.until(lambda: len([seen for seen in scripted_llm.chats if seen.outcome == "cancelled"]) == 3)
+
+
+async def test_a_model_that_is_only_slow_is_waited_for(
+    tmp_path: Path, scripted_llm: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extraction, "_SILENCE_S", 0.2)
+    scripted_llm.script(play)
+    scripted_llm.latency_s = 4.0
+    monkeypatch.setattr(extraction.OpenChatModel, "models", answering)
+    verdict, finished = await extracted(scripted_llm, tmp_path, 3, monkeypatch, "indexing.endpoint_down_s=1")
+    assert (verdict.stop, finished) == ("", 3)
+
+
+async def answering(model: OpenChatModel, timeout_s: float | None = None) -> list[Any]:
+    """A list of models at once, which the scripted server would delay as it delays the rest."""
+    return []
