@@ -1,6 +1,6 @@
 """The indexing job against the least time that its model allows, and the driver's memory as the corpus grows.
 
-    python -m tests.benchmarks.bench_index [--documents 2500] [--latency 2] [--slots 32] [--skip-memory]
+    python -m tests.benchmarks.bench_index [--documents 2500] [--latency 3] [--slots 32] [--skip-memory]
 
 A scripted model of fixed latency and slots answers each call; no more than slots / latency calls a second are possible.
 Every document is one call and two passages. Prints the wall time of `resin index`, start of Ray and publishing
@@ -62,7 +62,7 @@ def main() -> int:
     """Runs, prints, and says whether the targets are met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=2500)
-    parser.add_argument("--latency", type=float, default=2.0)
+    parser.add_argument("--latency", type=float, default=3.0)
     parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--skip-memory", action="store_true")
     options = parser.parse_args()
