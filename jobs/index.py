@@ -41,6 +41,7 @@ from resin_core.errors import (
 from resin_core.indexing.extract import prompts_used
 from resin_core.indexing.keys import extraction_key
 from resin_core.indexing.report import IndexProgress, IndexReport, Progress
+from resin_core.llm.budget import cost_of
 from resin_core.models.host import ModelHost
 from resin_core.records import Usage
 from resin_core.store.filesystem import IndexFolder
@@ -252,7 +253,7 @@ class Job:
             **{name: self.counts[name] for name in counted},
             units=dict(sorted(self.kinds.items())),
             rejects=dict(sorted(self.reasons.items())),
-            cost=round(policy.cost_of(used, self.config.llm), 6),
+            cost=round(cost_of(used, self.config.llm), 6),
             seconds=round(seconds, 2),
             generation=manifest.generation,
             total_documents=manifest.counts.get("documents", 0),

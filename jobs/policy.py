@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from jobs.orders import ActorReport, Verdict
 from resin_core.config import IndexingSection, LLMSection
+from resin_core.llm.budget import cost_of
 from resin_core.records import Usage
 
 KEPT = "what was done is kept, and the same command goes on from there"
@@ -25,11 +26,6 @@ def price_of(settings: IndexingSection, llm: LLMSection) -> Callable[[Usage], fl
         return max(parts)
 
     return price
-
-
-def cost_of(usage: Usage, llm: LLMSection) -> float:
-    """What usage costs at the configured prices."""
-    return (usage.prompt_tokens * llm.prompt_price + usage.completion_tokens * llm.completion_price) / 1e6
 
 
 def of_endpoint(living: Iterable[ActorReport], settings: IndexingSection) -> Verdict:

@@ -20,6 +20,7 @@ from resin_core.config import ResinConfig
 from resin_core.errors import SourceError
 from resin_core.indexing.document import index_document
 from resin_core.indexing.keys import document_key
+from resin_core.llm.budget import cost_of
 from resin_core.llm.build import open_chat_model
 from resin_core.llm.context import count_tokens_estimate
 from resin_core.llm.kept import KeptModel
@@ -101,7 +102,7 @@ def estimate(
         prompt_tokens=prompt,
         completion_tokens=output,
         seconds=seconds,
-        cost=round((prompt * config.llm.prompt_price + output * config.llm.completion_price) / 1e6, 4),
+        cost=round(cost_of(Usage(prompt_tokens=prompt, completion_tokens=output), config.llm), 4),
         measured=measured,
     )
 

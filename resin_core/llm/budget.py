@@ -10,6 +10,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
 
+from resin_core.config.sections import LLMSection
 from resin_core.errors import LLMReplyError, StoppedError
 from resin_core.llm.context import count_tokens_estimate
 from resin_core.llm.protocol import ChatModel, Deadline, Reply, Request
@@ -23,6 +24,11 @@ def worst_case(request: Request) -> Usage:
     """The most a call may use: its prompt, estimated generously, and a reply of `max_tokens`."""
     shown = sum(count_tokens_estimate(message.content) + _TEMPLATE_TOKENS for message in request.messages)
     return Usage(llm_calls=1, prompt_tokens=math.ceil(1.25 * shown), completion_tokens=request.max_tokens)
+
+
+def cost_of(usage: Usage, llm: LLMSection) -> float:
+    """What usage costs at the configured prices."""
+    return (usage.prompt_tokens * llm.prompt_price + usage.completion_tokens * llm.completion_price) / 1e6
 
 
 class BudgetModel:

@@ -12,6 +12,7 @@ from jobs import policy
 from jobs.orders import ActorReport, Verdict
 from jobs.watch import Watch
 from resin_core.config import IndexingSection, LLMSection
+from resin_core.llm.budget import cost_of
 from resin_core.records import Usage
 
 SETTINGS = IndexingSection()
@@ -69,7 +70,7 @@ def test_a_run_that_failed_altogether_is_not_published_however_small() -> None:
 def test_the_nearer_of_two_budgets_counts() -> None:
     llm = LLMSection(prompt_price=10.0, completion_price=20.0)
     used = Usage(llm_calls=1, prompt_tokens=100_000, completion_tokens=50_000)
-    assert policy.cost_of(used, llm) == pytest.approx(2.0)
+    assert cost_of(used, llm) == pytest.approx(2.0)
     assert policy.price_of(IndexingSection(), llm)(used) == 0.0
     assert policy.price_of(IndexingSection(max_llm_tokens=300_000), llm)(used) == pytest.approx(0.5)
     both = IndexingSection(max_llm_tokens=300_000, max_cost=2.5)
