@@ -18,13 +18,13 @@ from resin_core.errors import InputError
 from resin_core.indexing.keys import document_key
 from resin_core.indexing.report import IndexReport, Progress
 from resin_core.indexing.retrying import is_retried
-from resin_core.readers.rejects import ReadDocument
+from resin_core.readers.rejects import ROW_SUFFIX, ReadDocument
 from resin_core.store import schema
 from resin_core.store.filesystem import IndexFolder
 from resin_core.store.manifest import Manifest, read_manifest
 from resin_core.store.parts import read_part
 
-_ROW = re.compile(r"#(line|row)=[0-9]+$")
+_ROW = re.compile(ROW_SUFFIX)
 
 
 def run(

@@ -12,6 +12,9 @@ STAGE: Final = "read"
 MAX_RAW_CHARS: Final = 2000
 MAX_DETAIL_CHARS: Final = 500
 
+ROW_SUFFIX: Final = r"#(line|row)=[0-9]+$"
+"""How a uri names one row of its file; a regular expression."""
+
 
 class ReadDocument(Record):
     """A document and the place it was read from, in words ("notes.jsonl line 12"), for messages."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from resin_core.errors import InputError
+from resin_core.readers.rejects import ROW_SUFFIX
 from resin_core.records import Record
 from resin_core.store.filesystem import IndexFolder, Location
 from resin_core.store.manifest import FileEntry, Manifest, read_manifest
@@ -125,7 +126,7 @@ def _of_reading(folder: IndexFolder, entries: Sequence[FileEntry], uris: pa.Arra
     for entry in entries:
         table = read_part(folder, entry, ["reject_id", "uri", "stage"])
         # A row of a file is named by the file and, after "#", its number.
-        files = pc.replace_substring_regex(table.column("uri"), r"#(line|row)=[0-9]+$", "")
+        files = pc.replace_substring_regex(table.column("uri"), ROW_SUFFIX, "")
         again = pc.and_(pc.equal(table.column("stage"), "read"), pc.is_in(files, value_set=uris))
         found += table.filter(again).column("reject_id").chunks
     return pa.concat_arrays(found)
