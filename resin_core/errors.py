@@ -20,10 +20,14 @@
     |   +-- LLMReplyError           a reply that does not fit its response model
     |   +-- ContextLengthError      the prompt cannot fit the model's context
     +-- DeadlineError               the caller's deadline has passed
+    +-- NotReadyError               the server does not answer yet
+    +-- BusyError                   too much is under way already; asking later helps
+    +-- ReplicaError                the process that worked on a call was lost, and so were those tried after it
     +-- StoppedError                a run that was told to stop; what it did is kept
     |   +-- BudgetError             indexing.max_llm_tokens or max_cost is used up
     +-- JobError                    a run that stopped itself: too many failures, or no yield
     +-- StoreError                  an index on disk
+        +-- UnknownIdError          no such document, passage, unit or trace
         +-- IndexMissingError
         +-- IndexFormatError        written by a newer Resin
         +-- IndexMismatchError      made with another encoder
@@ -178,6 +182,18 @@ class DeadlineError(ResinError):
     """The caller's deadline has passed."""
 
 
+class NotReadyError(ResinError):
+    """The server has not opened its index, its encoder or its model yet."""
+
+
+class BusyError(ResinError):
+    """Too much is under way already: the same question may be answered later."""
+
+
+class ReplicaError(ResinError):
+    """The process that worked on a call was lost, and trying again did not help."""
+
+
 class StoppedError(ResinError):
     """The run was told to stop before its end; what was done is kept, the same command goes on from there."""
 
@@ -196,6 +212,10 @@ class JobError(ResinError):
 
 class StoreError(ResinError):
     """An index on a filesystem."""
+
+
+class UnknownIdError(StoreError):
+    """Nothing of that id is there."""
 
 
 class IndexMissingError(StoreError):

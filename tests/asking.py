@@ -123,7 +123,9 @@ class Found:
         self._rows, self._sources = rows, sources
         self.asked: list[tuple[list[str], Sequence[UnitKind], int]] = []
 
-    async def search(self, queries: Sequence[str], kinds: Sequence[UnitKind], top_k: int) -> Retrieved:
+    async def search(
+        self, queries: Sequence[str], kinds: Sequence[UnitKind], top_k: int, deadline: Deadline
+    ) -> Retrieved:
         self.asked.append((list(queries), kinds, top_k))
         return retrieved(*self._rows[: len(queries)], sources=self._sources)
 

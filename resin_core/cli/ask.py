@@ -20,7 +20,8 @@ from resin_core.errors import ConfigError
 if TYPE_CHECKING:
     from resin_core.cli.asking import Asking
     from resin_core.cli.progress import Shown
-    from resin_core.engine import Engine, Options
+    from resin_core.engine import Engine
+    from resin_core.strategies.start import Options
 
 _MAX_STDIN_CHARS = 4_000_000
 
@@ -45,7 +46,8 @@ def ask(
     if question == "-":
         question = sys.stdin.read(_MAX_STDIN_CHARS)
     from resin_core.cli.asking import Asking
-    from resin_core.engine import STRATEGIES, Options, checked_question, open_engine
+    from resin_core.engine import open_engine
+    from resin_core.strategies.start import STRATEGIES, Options, checked_question
 
     # All that can be wrong with the call itself is known before anything is loaded.
     checked = checked_question(question, effective.strategies.max_question_chars)

@@ -8,10 +8,11 @@ from typing import Any
 
 from resin_core.cli import show
 from resin_core.cli.progress import Shown
-from resin_core.engine import Engine, Options
+from resin_core.engine import Engine
 from resin_core.llm.streams import closing
 from resin_core.records import Answer, Trace, Usage
 from resin_core.strategies.ports import Event
+from resin_core.strategies.start import Options
 
 _STAGES = {"plan": "searching", "candidates": "choosing sources", "evidence": "composing"}
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from resin_core.cli import progress, show
-from resin_core.cli.index import refuse_zero_yield, runner
+from resin_core.cli.index import refuse_zero_yield
 from resin_core.cli.options import ConfigOption, DebugOption, SetOption, configured
+from resin_core.cli.runners import runner
 from resin_core.config import LLMSection, ResinConfig
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ async def _questions(engine: Engine, shown: Shown) -> tuple[dict[str, float], li
     """Seconds for each question, and the names of those that failed."""
     from resin_core.cli.asking import Asking, follow
     from resin_core.cli.verdict import judge
-    from resin_core.engine import Options
     from resin_core.sample import questions
+    from resin_core.strategies.start import Options
 
     seconds: dict[str, float] = {}
     failed = []

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from resin_core.cli import estimate, progress, show
 from resin_core.cli.options import ConfigOption, DebugOption, IndexOption, JsonOption, SetOption, configured, index_of
+from resin_core.cli.runners import runner
 from resin_core.errors import ConfigError, ResinError
 from resin_core.indexing.report import IndexReport, IndexRunner
-
-_GROUP = "resin.runners"
 
 
 class NothingIndexedError(ResinError):
@@ -48,7 +47,7 @@ def index(
     if dry_run:
         estimate.dry_run(named, place, effective, sample, json)
         return
-    run = runner("index")
+    run: IndexRunner = runner("index")
     with progress.shown() as shown:
         done = run(named, place, effective, shown.index, os.environ)
     if json:
@@ -56,24 +55,6 @@ def index(
     else:
         show.report(done)
     refuse_zero_yield(done)
-
-
-def runner(name: str) -> IndexRunner:
-    """A job, which is installed beside the core. Raises ResinError when it is not, or cannot be loaded."""
-    from importlib.metadata import entry_points
-
-    found = list(entry_points(group=_GROUP, name=name))
-    if not found:
-        raise ResinError(
-            f"the indexing job is not installed (no entry point {name!r} in {_GROUP!r}); install the whole of resin, "
-            "for example with `pip install resin`"
-        )
-    try:
-        return cast(IndexRunner, found[0].load())
-    except ImportError as error:
-        raise ResinError(
-            f"the indexing job {found[0].value} cannot be loaded: {error}; install what is missing"
-        ) from error
 
 
 def refuse_zero_yield(done: IndexReport) -> None:

@@ -19,7 +19,22 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from resin_core import __version__
-from resin_core.cli import ask, config, delete, demo, gc, index, inspect, models, rejects, search, show, verify
+from resin_core.cli import (
+    ask,
+    config,
+    delete,
+    demo,
+    gc,
+    index,
+    inspect,
+    key,
+    models,
+    rejects,
+    search,
+    serve,
+    show,
+    verify,
+)
 from resin_core.cli.options import Invocation
 from resin_core.errors import ResinError
 
@@ -70,6 +85,8 @@ app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
 app.command("delete")(delete.delete)
 app.command("gc")(gc.gc)
+app.command("serve")(serve.serve)
+app.command("key")(key.key)
 app.add_typer(rejects.app, name="rejects")
 app.add_typer(models.app, name="models")
 app.add_typer(config.app, name="config")

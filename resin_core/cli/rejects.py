@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from resin_core.cli import progress, show
-from resin_core.cli.index import runner
 from resin_core.cli.options import ConfigOption, DebugOption, IndexOption, JsonOption, SetOption, configured, index_of
+from resin_core.cli.runners import runner
 from resin_core.indexing.retrying import is_retried
 
 app = typer.Typer(help="What was not indexed and why, and another try at it.", no_args_is_help=True)

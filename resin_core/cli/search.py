@@ -24,7 +24,8 @@ def search(
     """Show the units that are found for a query."""
     effective = configured(config, settings, debug)
     place = index_of(effective, index)
-    from resin_core.engine import checked_question, open_engine
+    from resin_core.engine import open_engine
+    from resin_core.strategies.start import checked_question
 
     checked = checked_question(query, effective.strategies.max_question_chars)
     with open_engine(effective, place, with_model=False) as engine:

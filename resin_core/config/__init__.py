@@ -11,6 +11,7 @@ from resin_core.config.sections import (
     ResinSection,
     RetrievalSection,
 )
+from resin_core.config.serving import ServingSection
 
 __all__ = [
     "EmbeddedSection",
@@ -21,6 +22,7 @@ __all__ = [
     "ResinConfig",
     "ResinSection",
     "RetrievalSection",
+    "ServingSection",
     "effective",
     "load_config",
 ]

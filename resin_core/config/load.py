@@ -19,7 +19,8 @@ from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from resin_core.config.sections import ResinConfig, Section
+from resin_core.config.base import Section
+from resin_core.config.sections import ResinConfig
 from resin_core.errors import ConfigError
 
 _ENV_FIELDS = {
@@ -27,7 +28,13 @@ _ENV_FIELDS = {
     "RESIN_LLM_MODEL": ("llm", "model"),
     "RESIN_LLM_API_KEY": ("llm", "api_key"),
 }
-_SUBSTITUTED = (("index", "uri"), ("llm", "api_key"), ("llm", "base_url"), ("llm", "model"))
+_SUBSTITUTED = (
+    ("index", "uri"),
+    *(("llm", *role, name) for role in ((), ("planner",), ("composer",)) for name in ("api_key", "base_url", "model")),
+    ("serving", "keys_file"),
+    ("serving", "otlp_endpoint"),
+    ("serving", "traces", "uri"),
+)
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _USER_INFO = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
 _QUOTED = re.compile(r"'(?!<)[^']{4,}'")  # of the file itself; shorter ones are punctuation, <...> are YAML's terms
@@ -206,5 +213,8 @@ def _explain_one(item: ErrorDetails) -> str:
     if item["type"] == "model_type":
         return f"setting {name}: expected a section with keys of its own, got a {type(item['input']).__name__}"
     field = _field(path)
-    hidden = field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    # A key itself may have been written where its hash belongs.
+    hidden = path[-1] == "sha256" or (
+        field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
+    )
     return f"setting {name}: {item['msg']}" + ("" if hidden else f" (got {item['input']!r:.80})")

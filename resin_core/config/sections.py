@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
+from resin_core.config.base import Section
+from resin_core.config.serving import ServingSection
 from resin_core.records import UnitKind
-
-
-class Section(BaseModel):
-    """Base of every section."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class IndexSection(Section):
@@ -58,6 +54,15 @@ class VLLMSection(Section):
     stall_s: float = Field(900.0, gt=0, description="The job ends when no engine finishes a batch for so long.")
 
 
+class RoleSection(Section):
+    """Another model for one role of the online path; what is unset is as in llm."""
+
+    base_url: str | None = Field(None, description="Root of its API, ending in /v1; unset: that of llm.")
+    model: str | None = Field(None, description="Its name at the endpoint.")
+    api_key: SecretStr | None = Field(None, description="Bearer key of its endpoint.")
+    max_concurrency: int | None = Field(None, ge=1, le=4096, description="Requests in flight at once.")
+
+
 class LLMSection(Section):
     """The language model: any OpenAI-compatible endpoint, or the embedded server."""
 
@@ -76,8 +81,17 @@ class LLMSection(Section):
     seed: int = Field(7, description="Sampling seed sent with each call.")
     prompt_price: float = Field(0.0, ge=0, description="Price of a million prompt tokens, in the unit of max_cost.")
     completion_price: float = Field(0.0, ge=0, description="Price of a million completion tokens.")
+    planner: RoleSection = RoleSection()
+    composer: RoleSection = RoleSection()
     embedded: EmbeddedSection = EmbeddedSection()
     vllm: VLLMSection = VLLMSection()
+
+    def for_role(self, role: Literal["planner", "composer"]) -> LLMSection:
+        """The settings of the model that a role uses; a key is not sent to another endpoint than its own."""
+        own = {name: value for name, value in getattr(self, role) if value is not None}
+        if "base_url" in own:
+            own.setdefault("api_key", None)
+        return self.model_copy(update=own)
 
 
 class EncoderSection(Section):
@@ -133,6 +147,7 @@ class IndexingSection(Section):
 class RetrievalSection(Section):
     """Candidates per hop and what the composer may see (RESIN section 3.5)."""
 
+    device: Literal["cpu", "cuda"] = Field("cpu", description="Where vectors are searched; cuda needs faiss-gpu.")
     top_k: int = Field(10, ge=1, le=1000, description="Units kept per hop.")
     kinds: tuple[UnitKind, ...] = Field((), description="Only these unit kinds; empty: all.")
     min_score: float = Field(0.2, ge=-1, le=1, description="Units with a lower cosine are no candidates.")
@@ -142,6 +157,7 @@ class RetrievalSection(Section):
         le=1,
         description="Passages whose best unit scores less than this share of its hop's best are not packed.",
     )
+    max_passages: int | None = Field(None, ge=1, description="Passages the composer sees at most; unset: no limit.")
     evidence_tokens: int = Field(1600, ge=50, description="Evidence budget of the composer, in tokens.")
 
 
@@ -186,3 +202,4 @@ class ResinConfig(Section):
     retrieval: RetrievalSection = RetrievalSection()
     planner: PlannerSection = PlannerSection()
     strategies: StrategiesSection = StrategiesSection()
+    serving: ServingSection = ServingSection()

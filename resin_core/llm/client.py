@@ -18,6 +18,7 @@ from resin_core.llm.failures import Endpoint, typed_error
 from resin_core.llm.protocol import Deadline, Reply, Request
 from resin_core.llm.wire import Chunk, Completion, ModelEntry, ModelList, arguments, usage_of
 from resin_core.records import Usage
+from resin_core.text.decode import scrub
 
 # Servers close idle connections after about 5 s (uvicorn, cpp-httplib): let go of them before, or a call now and then
 # goes out on a connection that is being closed.
@@ -72,7 +73,7 @@ class OpenAIChatModel:
             completion = Completion.model_validate(await create(**arguments(request, self._model, self._settings.seed)))
         choice = completion.choices[0]
         return self._reply(
-            choice.message.content or "",
+            scrub(choice.message.content or ""),
             choice.finish_reason,
             completion.model,
             usage_of(completion.usage),
@@ -108,8 +109,8 @@ class OpenAIChatModel:
                 finish = chunk.choices[0].finish_reason or finish
                 delta = chunk.choices[0].delta
                 if delta is not None and delta.content:
-                    pieces.append(delta.content)
-                    yield delta.content
+                    pieces.append(scrub(delta.content))
+                    yield pieces[-1]
         finally:
             if events is not None:
                 await events.close()

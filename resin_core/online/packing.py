@@ -41,13 +41,14 @@ def pack(
     passages: Mapping[str, SourcePassage],
     budget_tokens: int,
     min_share: float = 0.0,
+    max_passages: int | None = None,
 ) -> Packed:
     """Takes turns over the hops: a passage that another hop brought already costs nothing again.
 
     A passage is strong when one of its units scores at least `min_share` of a hop's best. First every hop may fill its
     share of the budget with whole passages; then a hop that has nothing takes its best, from all but the shares of
     others that have nothing; then what is left goes round again. After the first round a passage too long for its room
-    is shortened to the sentences its units stand in.
+    is shortened to the sentences its units stand in. `max_passages` bounds how many fit, whatever their length.
     """
     pool = tuple(_merge(_by_hop(candidates, passages)))
     near = [[c for c in row if c.score >= min(min_share * row[0].score, row[0].score)] for row in candidates]
@@ -59,6 +60,8 @@ def pack(
     taken: dict[str, SourcePassage] = {}
 
     def take(number: int, pid: str, room: float, shorten: bool = True) -> bool:
+        if max_passages is not None and len(taken) >= max_passages:
+            return False
         fitted = _fit(merged[pid], candidates, room, shorten)
         if fitted is not None:
             taken[pid] = fitted

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resin_core.errors import EncoderError, IndexCorruptError, IndexMismatchError, StoreError
+from resin_core.errors import EncoderError, IndexCorruptError, IndexMismatchError, UnknownIdError
 from resin_core.records import Candidate, Document, Passage, ReasoningUnit, Reject, Sentence, UnitKind
 from resin_core.store import vectors as faiss_store
 from resin_core.store.filesystem import IndexFolder, Location
+from resin_core.store.gpu import on_gpu
 from resin_core.store.lazily import Lazily
 from resin_core.store.manifest import Manifest, read_manifest
 from resin_core.store.parts import IdIndex, Rows, opened, read_part, read_parts
@@ -27,7 +28,7 @@ _KINDS = tuple(UnitKind)
 class IndexReader:
     """One generation: units, passages and FAISS at hand, documents and sentences on demand. Safe for many threads."""
 
-    def __init__(self, folder: IndexFolder, manifest: Manifest) -> None:
+    def __init__(self, folder: IndexFolder, manifest: Manifest, device: str = "cpu") -> None:
         """Loads the generation of that manifest; use `open`. Raises IndexCorruptError."""
         self.folder = folder
         self.manifest = manifest
@@ -36,6 +37,8 @@ class IndexReader:
         self._units = Rows(read_parts(folder, manifest.entries("units")))
         self._passages = Rows(read_parts(folder, manifest.entries("passages")))
         self.faiss_index = faiss_store.load(folder, manifest.entry("faiss"), manifest.stamp.dimension)
+        if device == "cuda":
+            self.faiss_index = on_gpu(self.faiss_index)
         self._unit_rows = self._load_unit_rows()
         self._documents = Documents(folder, manifest.entries("documents"))
         self._sentences = Sentences(folder, manifest.entries("sentences"))
@@ -46,14 +49,14 @@ class IndexReader:
         self._selectors_lock = threading.Lock()
 
     @classmethod
-    def open(cls, location: Location | IndexFolder, generation: str | None = None) -> IndexReader:
-        """The index at a path or URI; by default its newest generation.
+    def open(cls, location: Location | IndexFolder, generation: str | None = None, device: str = "cpu") -> IndexReader:
+        """The index at a path or URI; by default its newest generation. `device` cuda: vectors on a GPU as well.
 
         Raises IndexMissingError, IndexFormatError (written by a newer Resin) or IndexCorruptError (a file is missing,
         of another size, or unreadable; `verify` checks every byte).
         """
         folder = IndexFolder.at(location)
-        return cls(folder, read_manifest(folder, generation))
+        return cls(folder, read_manifest(folder, generation), device)
 
     def check_encoder(self, name: str, dimension: int) -> None:
         """Raises IndexMismatchError unless the index was made with this encoder."""
@@ -86,17 +89,17 @@ class IndexReader:
         return [self._candidates(rows, scores, top_k) for rows, scores in found]
 
     def unit(self, unit_id: str) -> ReasoningUnit:
-        """The unit of that id. Raises StoreError when there is none."""
+        """The unit of that id. Raises UnknownIdError when there is none."""
         found = self._unit_index.get().find(unit_id)
         if not found:
-            raise StoreError(f"no unit {unit_id!r} in the index at {self.folder}")
+            raise UnknownIdError(f"no unit {unit_id!r} in the index at {self.folder}")
         return self._unit(found[0])
 
     def passage(self, passage_id: str) -> Passage:
-        """The passage of that id. Raises StoreError when there is none."""
+        """The passage of that id. Raises UnknownIdError when there is none."""
         found = self.passages([passage_id])
         if not found:
-            raise StoreError(f"no passage {passage_id!r} in the index at {self.folder}")
+            raise UnknownIdError(f"no passage {passage_id!r} in the index at {self.folder}")
         return found[passage_id]
 
     def passages(self, passage_ids: Iterable[str]) -> dict[str, Passage]:
@@ -105,8 +108,14 @@ class IndexReader:
         rows = {passage_id: index.find(passage_id) for passage_id in passage_ids}
         return {key: record_of(Passage, self._passages.values(at[0])) for key, at in rows.items() if at}
 
+    def passages_of(self, doc_id: str) -> list[Passage]:
+        """The passages of a document, in the order of their spans; none for an unknown document."""
+        rows = np.flatnonzero(pc.equal(self._passages.column("doc_id"), doc_id).to_numpy(zero_copy_only=False))
+        found = [record_of(Passage, self._passages.values(int(row))) for row in rows]
+        return sorted(found, key=lambda passage: passage.char_start)
+
     def document(self, doc_id: str) -> Document:
-        """The whole document. Raises StoreError when there is none of that id."""
+        """The whole document. Raises UnknownIdError when there is none of that id."""
         return self._documents.get(doc_id)
 
     def source_names(self, doc_ids: Iterable[str]) -> dict[str, SourceName]:

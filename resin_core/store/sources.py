@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resin_core.errors import StoreError
+from resin_core.errors import UnknownIdError
 from resin_core.ids import sentence_id
 from resin_core.records import Document, Sentence
 from resin_core.store.filesystem import IndexFolder
@@ -44,10 +44,10 @@ class Documents:
         }
 
     def get(self, doc_id: str) -> Document:
-        """The whole document. Raises StoreError when there is none of that id."""
+        """The whole document. Raises UnknownIdError when there is none of that id."""
         found = self._index.get()[1].find(doc_id)
         if not found:
-            raise StoreError(f"no document {doc_id!r} in the index at {self._folder}")
+            raise UnknownIdError(f"no document {doc_id!r} in the index at {self._folder}")
         part = int(np.searchsorted(self._starts, found[0], side="right")) - 1
         offset = found[0] - int(self._starts[part])
         with opened(self._folder, self._entries[part]) as parquet:

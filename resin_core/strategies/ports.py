@@ -82,7 +82,9 @@ class Retriever(Protocol):
         """The generation every answer of this retriever comes from."""
         ...
 
-    async def search(self, queries: Sequence[str], kinds: Sequence[UnitKind], top_k: int) -> Retrieved:
+    async def search(
+        self, queries: Sequence[str], kinds: Sequence[UnitKind], top_k: int, deadline: Deadline
+    ) -> Retrieved:
         """Top `top_k` units per query by cosine; all queries in one batch."""
         ...
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from resin_core.records import Trace, TraceEvent, Usage
@@ -15,7 +16,8 @@ class Recorder:
     """Events of one question, with times since its start and the usage of all its model calls."""
 
     def __init__(self, question: str, strategy: str, generation: str) -> None:
-        self.trace_id = "t" + uuid.uuid4().hex[:16]
+        # The hour is for whoever keeps traces: one is found, and old ones are deleted, by the id alone.
+        self.trace_id = f"t{datetime.now(UTC):%Y%m%d%H}-{secrets.token_hex(8)}"
         self.question, self.strategy, self.generation = question, strategy, generation
         self.usage = Usage()
         self.timings_s: dict[str, float] = {}

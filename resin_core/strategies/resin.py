@@ -53,6 +53,7 @@ class ResinRun(NamedTuple):
     select: str
     hop_solvers: bool
     derivation: str
+    passage_budget: int | None = None
 
 
 async def answer(
@@ -63,10 +64,12 @@ async def answer(
     yield Event(kind="plan", data=plan.model_dump(mode="json"))
 
     started = recorder.now_s()
-    retrieved = await ports.retriever.search([hop.query for hop in plan.hops], run.kinds, run.top_k)
-    packed = pack(retrieved.candidates, retrieved.passages, run.evidence_tokens, run.min_share)
+    retrieved = await ports.retriever.search([hop.query for hop in plan.hops], run.kinds, run.top_k, deadline)
+    packed = pack(retrieved.candidates, retrieved.passages, run.evidence_tokens, run.min_share, run.passage_budget)
     hops = _hop_rows(plan, retrieved.candidates)
-    recorder.add("retrieve", started, {"hops": hops, "pool": [_pool(source) for source in packed.pool]})
+    # With the sentences of each passage: what was found and not packed must be told from what was never found.
+    pool = [_pool(source) | {"sentence_ids": list(source.passage.sentence_ids)} for source in packed.pool]
+    recorder.add("retrieve", started, {"hops": hops, "pool": pool})
     yield Event(kind="candidates", data={"hops": hops})
 
     selected = await _select(question, packed, ports.composer, run, recorder, deadline)

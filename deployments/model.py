@@ -1,0 +1,110 @@
+"""The language model of one replica: where it is, and the replica's share of its slots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+from resin_core.config import LLMSection, ResinConfig
+from resin_core.errors import LLMUnavailableError
+from resin_core.llm.build import OpenChatModel
+from resin_core.llm.protocol import Deadline, Reply, Request
+from resin_core.llm.streams import closing
+
+log = logging.getLogger("resin.model")
+_BUSY_S, _IDLE_S = 0.2, 2.0
+_SLOTS_S = 5.0
+
+
+class RoleModel:
+    """Implements ChatModel. One limit on calls holds over all replicas that use the same endpoint.
+
+    `slots` is the handle of the deployment that divides the limit, `server` that of the embedded model server or
+    None. A server that was replaced has another address: it is asked for again when the old one is not reached.
+    """
+
+    def __init__(self, config: ResinConfig, role: Literal["planner", "composer"], slots: Any, server: Any) -> None:
+        self._settings = config.llm.for_role(role)
+        self._slots = slots
+        self._server: Any = server if self._settings.base_url is None else None
+        self._name = f"{role}-{uuid.uuid4().hex[:8]}"
+        self._endpoint = f"{self._settings.base_url or 'embedded'} {self._settings.model}"
+        self._model: OpenChatModel | None = None
+        self._opening = asyncio.Lock()
+        self._reporting: asyncio.Task[None] | None = None
+
+    @property
+    def model_name(self) -> str:
+        """Name sent to the endpoint."""
+        return self._settings.model
+
+    async def start(self) -> None:
+        """Begins to report to the slots; call it once, in the loop of the calls."""
+        if self._server is None:
+            await self._open(None)
+        self._reporting = asyncio.create_task(self._report())
+
+    async def complete(self, request: Request, deadline: Deadline | None = None) -> Reply:
+        """As ChatModel."""
+        model = await self._open(None)
+        try:
+            return await model.complete(request, deadline)
+        except LLMUnavailableError:
+            if self._server is None:
+                raise
+            return await (await self._open(model)).complete(request, deadline)
+
+    async def stream(self, request: Request, deadline: Deadline | None = None) -> AsyncIterator[str | Reply]:
+        """As ChatModel."""
+        model = await self._open(None)
+        begun = False
+        try:
+            async with closing(model.stream(request, deadline)) as pieces:
+                async for piece in pieces:
+                    begun = True
+                    yield piece
+            return
+        except LLMUnavailableError:
+            if self._server is None or begun:
+                raise
+        async with closing((await self._open(model)).stream(request, deadline)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _open(self, lost: OpenChatModel | None) -> OpenChatModel:
+        """The model; another one than `lost` when its server has moved."""
+        if self._model is not None and self._model is not lost:
+            return self._model
+        async with self._opening:
+            if self._model is not None and self._model is not lost:
+                return self._model
+            settings = self._settings if self._server is None else await self._embedded()
+            self._model = OpenChatModel(settings, settings.base_url or "")
+        if lost is not None:
+            await lost.aclose()
+        return self._model
+
+    async def _embedded(self) -> LLMSection:
+        base_url, key = await self._server.endpoint.remote()
+        return self._settings.model_copy(update={"base_url": base_url, "api_key": SecretStr(key)})
+
+    async def _report(self) -> None:
+        """Tells the slots what is used and wanted, and takes the share they give; keeps it while they do not answer."""
+        total = self._settings.max_concurrency
+        while True:
+            model = self._model
+            busy = model is not None and bool(model.in_use or model.waiting)
+            if model is not None:
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(_SLOTS_S):
+                        share = await self._slots.report.remote(
+                            self._endpoint, total, self._name, model.in_use, model.waiting, model.overloads
+                        )
+                    model.resize(share)
+            await asyncio.sleep(_BUSY_S if busy else _IDLE_S)
