@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, NamedTuple
 
-from deployments.calling import Calls
+from deployments.calling import Calls, HalfWayError
 from resin_core.errors import ReplicaError
 from resin_core.llm.protocol import Deadline
 from resin_core.llm.streams import closing
@@ -13,10 +13,6 @@ from resin_core.records import Candidate, Hop, SourcePassage, UnitKind
 from resin_core.strategies.ports import Composed, Planned, Retrieved, Selected, Solved
 
 _RESTARTS = 3
-
-
-class _DivergedError(ReplicaError):
-    """What was passed on of an answer cannot be taken back."""
 
 
 class RemotePlanner(NamedTuple):
@@ -84,7 +80,8 @@ class RemoteComposer(NamedTuple):
     ) -> AsyncIterator[str | Composed]:
         """As the port. When the replica is lost half-way, the answer is written again and only what is new passed on.
 
-        Raises ReplicaError when what was passed on is not how the answer begins the second time.
+        Raises ReplicaError when what was passed on is not how the answer begins the second time, for it cannot be
+        taken back, and when replicas are lost again and again.
         """
         arguments = (question, list(evidence), derive)
         if not self.streaming:
@@ -92,25 +89,24 @@ class RemoteComposer(NamedTuple):
             return
         method = self.handle.options(stream=True).compose
         sent = ""
-        for tries_left in range(_RESTARTS, -1, -1):
+        for _ in range(1 + _RESTARTS):
             written = ""
+            # A replica that is lost before it wrote anything is replaced there.
+            stream = self.calls.stream(method, deadline, *arguments, deadline.remaining_s())
             try:
-                stream = self.calls.stream(method, deadline, *arguments, deadline.remaining_s())
                 async with closing(stream) as pieces:
                     async for piece in pieces:
-                        if isinstance(piece, Composed):
+                        whole = isinstance(piece, Composed)
+                        written += "" if whole else piece
+                        if not (written.startswith(sent) or (sent.startswith(written) and not whole)):
+                            raise ReplicaError("a replica was lost half-way, and the answer then came out otherwise")
+                        if whole:
                             yield piece
                             return
-                        written += piece
-                        if not (sent.startswith(written) or written.startswith(sent)):
-                            raise _DivergedError(
-                                "the replica was lost half-way, and the answer then came out otherwise"
-                            )
                         if len(written) > len(sent):
                             new, sent = written[len(sent) :], written
                             yield new
-            except _DivergedError:
-                raise
-            except ReplicaError:
-                if not tries_left:
-                    raise
+                raise ReplicaError("the composition stopped before its end")
+            except HalfWayError as error:
+                lost = error
+        raise ReplicaError(f"{1 + _RESTARTS} replicas in turn were lost while they wrote the answer") from lost

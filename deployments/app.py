@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ray import serve
 from ray.serve import Application
 
@@ -38,9 +38,15 @@ class ServeArgs(BaseModel):
     set: tuple[str, ...] = Field((), description="Further settings, as section.key=value.")
 
 
-def build(args: ServeArgs) -> Application:
-    """The application as `serve deploy` builds it. Raises ConfigError and StoreError kinds."""
-    return bound(load_config(Path(args.config) if args.config else None, args.set))
+def build(args: dict[str, Any]) -> Application:
+    """The application as `serve deploy` builds it, from ServeArgs. Raises ConfigError and StoreError kinds."""
+    # Checked here: Serve itself would do it for an annotation that is a class, and here all are texts.
+    try:
+        given = ServeArgs.model_validate(args)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors())
+        raise ConfigError(f"args of the application: {'; '.join(wrong)}") from None
+    return bound(load_config(Path(given.config) if given.config else None, given.set))
 
 
 def bound(config: ResinConfig) -> Application:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import ray.exceptions
@@ -24,10 +24,17 @@ _LOST = (
     ray.exceptions.NodeDiedError,
     ray.exceptions.ObjectLostError,
     ray.exceptions.WorkerCrashedError,
+    # Ray ended its process because the machine ran out of memory.
+    ray.exceptions.OutOfMemoryError,
     DeploymentUnavailableError,
     ReplicaUnavailableError,
 )
-_PAUSE_S = 0.05
+_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
+_END = object()
+
+
+class HalfWayError(ReplicaError):
+    """The replica was lost after some of what it yields had come."""
 
 
 class Calls:
@@ -47,56 +54,74 @@ class Calls:
             response: Any = None
             try:
                 with _own_errors():
-                    async with asyncio.timeout(deadline.remaining_s()):
+                    async with _within(deadline):
                         response = method.remote(*arguments)
-                        return await response
+                        result = await response
+                response = None
+                return result
             except _LOST as error:
-                await self._again(attempt, error)
-            except TimeoutError:
-                raise _too_late() from None
+                await self._again(attempt, error, deadline)
             finally:
-                # After an end of whatever kind but a result; nothing once the result is there.
-                if response is not None:
-                    response.cancel()
+                _cancel(response)
         raise AssertionError("unreachable")
 
     async def stream(self, method: Any, deadline: Deadline, *arguments: Any) -> AsyncIterator[Any]:
         """What `method`, a streaming handle's method, yields; raises as `one`.
 
         A replica that dies under it is replaced as long as nothing has come: what follows is up to the caller, who
-        gets ReplicaError then.
+        gets HalfWayError then.
         """
         for attempt in range(1, self._attempts + 1):
             response: Any = None
             begun = False
             try:
                 with _own_errors():
-                    response = method.remote(*arguments)
                     while True:
-                        try:
-                            async with asyncio.timeout(deadline.remaining_s()):
-                                item = await anext(response)
-                        except StopAsyncIteration:
+                        async with _within(deadline):
+                            if response is None:
+                                response = method.remote(*arguments)
+                            item = await anext(response, _END)
+                        if item is _END:
+                            response = None
                             return
                         begun = True
                         yield item
             except _LOST as error:
                 if begun:
                     self.lost += 1
-                    raise ReplicaError("the replica that wrote the answer was lost half-way") from error
-                await self._again(attempt, error)
-            except TimeoutError:
-                raise _too_late() from None
+                    raise HalfWayError("the replica that wrote the answer was lost half-way") from error
+                await self._again(attempt, error, deadline)
             finally:
-                if response is not None:
-                    response.cancel()
+                _cancel(response)
 
-    async def _again(self, attempt: int, error: Exception) -> None:
+    async def _again(self, attempt: int, error: Exception, deadline: Deadline) -> None:
         self.lost += 1
         if attempt >= self._attempts:
             raise ReplicaError(f"{attempt} replicas in turn were lost under a call") from error
         # Jitter: the calls that one death interrupted need not all come back at once.
-        await asyncio.sleep(_PAUSE_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+        pause_s = min(_PAUSE_S * 2**attempt, _MOST_PAUSE_S) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        await asyncio.sleep(min(pause_s, deadline.remaining_s()))
+
+
+@asynccontextmanager
+async def _within(deadline: Deadline) -> AsyncIterator[None]:
+    """Raises DeadlineError when the time is up. A TimeoutError that the replica raised is another matter."""
+    limit = asyncio.timeout(deadline.remaining_s())
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _too_late() from None
+
+
+def _cancel(response: Any) -> None:
+    """Ends a call that nobody waits for any more."""
+    if response is not None:
+        # Of a call that reached no replica this raises once more what the call did.
+        with suppress(Exception):
+            response.cancel()
 
 
 @contextmanager

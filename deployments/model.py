@@ -18,7 +18,7 @@ from resin_core.llm.protocol import Deadline, Reply, Request
 from resin_core.llm.streams import closing
 
 log = logging.getLogger("resin.model")
-_BUSY_S, _IDLE_S = 0.2, 2.0
+_LEAST_S, _BUSY_S, _IDLE_S = 0.02, 0.2, 2.0
 _SLOTS_S = 5.0
 
 
@@ -38,6 +38,7 @@ class RoleModel:
         self._model: OpenChatModel | None = None
         self._opening = asyncio.Lock()
         self._reporting: asyncio.Task[None] | None = None
+        self._short = asyncio.Event()
 
     @property
     def model_name(self) -> str:
@@ -54,7 +55,7 @@ class RoleModel:
         """As ChatModel."""
         model = await self._open(None)
         try:
-            return await model.complete(request, deadline)
+            return await self._wanted(model).complete(request, deadline)
         except LLMUnavailableError:
             if self._server is None:
                 raise
@@ -65,7 +66,7 @@ class RoleModel:
         model = await self._open(None)
         begun = False
         try:
-            async with closing(model.stream(request, deadline)) as pieces:
+            async with closing(self._wanted(model).stream(request, deadline)) as pieces:
                 async for piece in pieces:
                     begun = True
                     yield piece
@@ -99,7 +100,6 @@ class RoleModel:
         total = self._settings.max_concurrency
         while True:
             model = self._model
-            busy = model is not None and bool(model.in_use or model.waiting)
             if model is not None:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(_SLOTS_S):
@@ -107,4 +107,14 @@ class RoleModel:
                             self._endpoint, total, self._name, model.in_use, model.waiting, model.overloads
                         )
                     model.resize(share)
-            await asyncio.sleep(_BUSY_S if busy else _IDLE_S)
+            busy = model is not None and bool(model.in_use or model.waiting)
+            self._short.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._short.wait(), _BUSY_S if busy else _IDLE_S)
+            await asyncio.sleep(_LEAST_S)
+
+    def _wanted(self, model: OpenChatModel) -> OpenChatModel:
+        """Before a call: one that will have to wait for a slot is told at once."""
+        if model.in_use + model.waiting >= model.limit:
+            self._short.set()
+        return model

@@ -122,7 +122,12 @@ class Service:
 
     async def document(self, doc_id: str, index: str = "") -> tuple[Document, list[Passage]]:
         """A document and its passages, of the generation served. Raises UnknownIdError."""
-        found: tuple[Document, list[Passage]] = await self._of_index("document", index, doc_id)
+        try:
+            found: tuple[Document, list[Passage]] = await self._of_index("document", index, doc_id)
+        except UnknownIdError:
+            # The replica's message names the index's place, which is no client's business.
+            name = self.name_of(index)
+            raise UnknownIdError(f"no document {doc_id[:200]!r} in the index {name!r}") from None
         return found
 
     async def refresh(self) -> dict[str, str]:

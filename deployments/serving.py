@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -39,6 +40,9 @@ def run(config: ResinConfig, say: Callable[[str], None], env: Mapping[str, str])
 
     from deployments.app import bound
 
+    if not logging.getLogger().isEnabledFor(logging.INFO):
+        # Serve tells the terminal of every step; its replicas' logs stay in the session's folder.
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
     application = bound(config)
     port = config.serving.port or _free_port(config.serving.host)
     say("starting")
@@ -48,7 +52,8 @@ def run(config: ResinConfig, say: Callable[[str], None], env: Mapping[str, str])
         for number in before:
             signal.signal(number, lambda *_: ended.set())
         serve.start(proxy_location="HeadOnly", http_options={"host": config.serving.host, "port": port})
-        serve.run(application, name=NAME, route_prefix="/", _blocking=False)
+        target = serve.RunTarget(application, name=NAME, route_prefix="/")
+        serve.run_many([target], wait_for_applications_running=False)
         _wait_ready(config.serving.host, port, ended, say)
         if not ended.is_set():
             say(f"ready at {_url(config.serving.host, port)}")

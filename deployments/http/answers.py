@@ -26,14 +26,13 @@ from resin_core.strategies.ports import Event
 from resin_core.strategies.recorder import Recorder
 
 _ALIVE_S = 15.0
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {sse.MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 
 
 def routes(service: Service, authorize: Any, running: Running) -> APIRouter:
     """The routes over a service."""
     router = APIRouter(dependencies=[Depends(authorize)], responses=RESPONSES)
 
-    @router.post("/v1/answer", response_model=AnswerResponse, responses=_STREAM, summary="Answer a question")
+    @router.post("/v1/answer", response_model=AnswerResponse, responses=sse.RESPONSES, summary="Answer a question")
     async def answer(body: AnswerRequest, request: Request) -> Response:
         """One answer with its citations; with `stream` the events plan, candidates, evidence, token, answer, done."""
         asked = service.ask(body.question, body.options(), body.index, body.stream)

@@ -47,6 +47,8 @@ def build_http(
         summary="Answers from your documents, every statement cited to its exact sentence.",
         lifespan=lifespan,
         redoc_url=None,
+        # A path with a slash too many is not there: no answer that the document does not name.
+        redirect_slashes=False,
     )
     # For the document only: the edge has checked the key before a route is looked for.
     bearer = HTTPBearer(auto_error=False, description="A key of serving.keys; none where anonymous use is allowed.")
@@ -67,10 +69,13 @@ def build_http(
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document with the problem document's schema in place of its own shape of validation errors."""
+    """FastAPI's document with problem documents in place of its validation errors, and the header of all answers."""
     document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = problems.Problem.model_json_schema()
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    for operation in (found for path in document["paths"].values() for found in path.values()):
+        for response in operation["responses"].values():
+            response["headers"] = response.get("headers", {}) | problems.REQUEST_ID
     return document

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from deployments.service import Service
 
 _ALIVE_S = 15.0
-_STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {sse.MEDIA_TYPE: {"schema": {"type": "string"}}}}}
 _AT = "@"
 
 
@@ -50,7 +49,7 @@ def routes(service: Service, authorize: Any, running: Running, alive_s: float = 
     @router.post(
         "/v1/chat/completions",
         response_model=ChatCompletion,
-        responses=_STREAM,
+        responses=sse.RESPONSES,
         summary="Answer a question, in the OpenAI dialect",
     )
     async def complete(body: ChatRequest, request: Request) -> Response:

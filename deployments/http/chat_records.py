@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from deployments.http.requests import Body
+from deployments.http.requests import EXAMPLE, Body, Count, Flag, example
 from resin_core.errors import InputError, QuestionError
 from resin_core.records import Citation
 from resin_core.strategies.start import Options
@@ -61,7 +61,7 @@ class ChatTurn(Lenient):
 class StreamOptions(Lenient):
     """How to stream."""
 
-    include_usage: bool | None = Field(None, description="One more chunk at the end, with the tokens used.")
+    include_usage: Flag | None = Field(None, description="One more chunk at the end, with the tokens used.")
 
 
 class ResponseFormat(Lenient):
@@ -73,21 +73,22 @@ class ResponseFormat(Lenient):
 class ChatExtras(Body):
     """What Resin adds to the dialect; as in /v1/answer."""
 
-    top_k: int | None = Field(None, ge=1, description="Units kept for each hop.")
-    max_hops: int | None = Field(None, ge=1, description="Hops of the plan, at most.")
-    passage_budget: int | None = Field(None, ge=1, description="Passages the composer sees, at most.")
+    top_k: Count | None = Field(None, description="Units kept for each hop.")
+    max_hops: Count | None = Field(None, description="Hops of the plan, at most.")
+    passage_budget: Count | None = Field(None, description="Passages the composer sees, at most.")
 
 
 class ChatRequest(Lenient):
     """POST /v1/chat/completions. Other keys of the dialect are accepted and change nothing."""
 
+    model_config = example(model="resin", messages=[{"role": "user", "content": EXAMPLE}])
     model: str = Field(min_length=1, max_length=200, description="One of /v1/models.")
     messages: list[ChatTurn] = Field(
         min_length=1, max_length=_MAX_MESSAGES, description="The last user message counts."
     )
-    stream: bool | None = Field(None, description="Chunks as server-sent events instead of one document.")
+    stream: Flag | None = Field(None, description="Chunks as server-sent events instead of one document.")
     stream_options: StreamOptions | None = None
-    n: int | None = Field(None, description="Choices; there is only ever one.")
+    n: int | None = Field(None, strict=True, description="Choices; there is only ever one.")
     response_format: ResponseFormat | None = Field(None, description="Only text.")
     resin: ChatExtras | None = Field(None, description="Resin's own options; unknown ones are refused.")
 

@@ -134,7 +134,9 @@ class Edge:
 def _below(scope: MutableMapping[str, Any]) -> str:
     """The path as routes see it: Serve leaves the prefix of the application in, and names it apart."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
-    return path[len(prefix) :] or "/" if prefix and path.startswith(prefix) else path
+    below = path.removeprefix(prefix)
+    # As routing does it: /resinous is not below /resin.
+    return below or "/" if path.startswith(prefix) and below[:1] in ("", "/") else path
 
 
 def _too_long(most: int) -> HTTPException:

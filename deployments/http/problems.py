@@ -42,6 +42,8 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (LLMError, 502),
 )
 _RETRY = (429, 503)
+# Of a body with many faults.
+_SHOWN, _SHOWN_CHARS = 5, 200
 
 
 class Problem(BaseModel):
@@ -54,13 +56,33 @@ class Problem(BaseModel):
     request_id: str = Field("", description="Names this request in the server's logs.")
 
 
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": HTTPStatus(status).phrase,
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for status in (400, 401, 403, 404, 413, 422, 429, 500, 502, 503, 504)
+def _header(description: str, kind: str = "string") -> dict[str, Any]:
+    return {"description": description, "required": True, "schema": {"type": kind}}
+
+
+REQUEST_ID = {"X-Request-ID": _header("Names this request; the one that was sent, if one was.")}
+_LATER = {"Retry-After": _header("Seconds to wait before the next try.", "integer")}
+_HEADERS = {
+    401: {"WWW-Authenticate": _header("How to show a key.")},
+    405: {"Allow": _header("The methods that there are.")},
+    429: _LATER,
+    503: _LATER,
 }
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What the OpenAPI document says of these errors."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "headers": _HEADERS.get(status, {}),
+            "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+        for status in statuses
+    }
+
+
+RESPONSES = described(400, 401, 403, 404, 405, 413, 422, 429, 500, 502, 503, 504)
 
 
 def status_of(error: Exception) -> int:
@@ -72,11 +94,11 @@ def status_of(error: Exception) -> int:
 
 
 def problem_of(error: Exception, request_id: str) -> Problem:
-    """The document of an error; one that is not Resin's own is logged and shows nothing of the inside."""
+    """The document of an error; one that nobody foresaw is logged and shows nothing of the inside."""
     status = status_of(error)
     if isinstance(error, HTTPException):
         detail = str(error.detail)
-    elif isinstance(error, ResinError | AccessError):
+    elif isinstance(error, ResinError | AccessError) and status != 500:
         detail = str(error)
     else:
         log.error("request %s failed", request_id, exc_info=error)
@@ -105,7 +127,8 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
     async def invalid(request: Request, error: Exception) -> Response:
         found = error.errors() if isinstance(error, RequestValidationError) else ()
-        detail = "; ".join(_explain(item) for item in found)
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        detail = "; ".join(_explain(item) for item in found[:_SHOWN]) + more
         return respond(HTTPException(422, detail), request.state.request_id, retry_after_s)
 
     for kind in (ResinError, AccessError, HTTPException):
@@ -115,4 +138,6 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
 def _explain(item: Any) -> str:
     """Field and complaint; the value stays out: it may be a question or a document."""
-    return f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}"
+    name = ".".join(str(part) for part in item["loc"])
+    # The client may have named the field, at any length.
+    return f"{name if len(name) <= _SHOWN_CHARS else name[:_SHOWN_CHARS] + '...'}: {item['msg']}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import JSONResponse, Response
 
-from deployments.http.problems import RESPONSES
+from deployments.http.problems import RESPONSES, described
 from deployments.http.requests import DocumentResponse, IndexResponse, TraceResponse
 from deployments.service import Service
 from resin_core.errors import NotReadyError
@@ -76,14 +76,14 @@ def routes(service: Service, authorize: Any, traces: dict[str, TraceWriter]) -> 
 
 def health(service: Service) -> APIRouter:
     """Liveness and readiness, without a key."""
-    router = APIRouter()
+    router = APIRouter(responses=described(405, 413, 500))
 
     @router.get("/healthz", summary="Alive")
     async def alive() -> dict[str, str]:
         """Answers as long as the process does."""
         return {"status": "alive"}
 
-    @router.get("/readyz", summary="Ready", responses={503: RESPONSES[503]})
+    @router.get("/readyz", summary="Ready", responses=described(503))
     async def ready() -> Response:
         """Ready once index, encoder and models have answered a question together."""
         if service.missing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,16 +16,30 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+EXAMPLE = "Who built the harbour, and when?"
+
+
+def example(**body: Any) -> ConfigDict:
+    """What the OpenAPI document shows as a body that works: left to itself, a reader's tool fills in every field."""
+    return ConfigDict(json_schema_extra={"examples": [body]})
+
+
+# Exactly as the document says: neither "5" nor true is a number, neither 0 nor "no" is false.
+Count = Annotated[int, Field(strict=True, ge=1)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
 class AnswerRequest(Body):
     """POST /v1/answer."""
 
+    model_config = example(question=EXAMPLE)
     question: str = Field(min_length=1, description="The question, in words.")
     strategy: str | None = Field(None, description="Default: as configured.")
-    top_k: int | None = Field(None, ge=1, description="Units kept for each hop.")
-    max_hops: int | None = Field(None, ge=1, description="Hops of the plan, at most.")
-    passage_budget: int | None = Field(None, ge=1, description="Passages the composer sees, at most.")
-    stream: bool = Field(False, description="Server-sent events instead of one document.")
-    include_trace: bool = Field(False, description="The whole trace with the answer.")
+    top_k: Count | None = Field(None, description="Units kept for each hop.")
+    max_hops: Count | None = Field(None, description="Hops of the plan, at most.")
+    passage_budget: Count | None = Field(None, description="Passages the composer sees, at most.")
+    stream: Flag = Field(False, description="Server-sent events instead of one document.")
+    include_trace: Flag = Field(False, description="The whole trace with the answer.")
     index: str = Field("", max_length=100, description="Name of the index; empty: the default one.")
 
     def options(self) -> Options:
@@ -36,8 +50,9 @@ class AnswerRequest(Body):
 class SearchRequest(Body):
     """POST /v1/search."""
 
+    model_config = example(query=EXAMPLE)
     query: str = Field(min_length=1, description="What to look for.")
-    top_k: int | None = Field(None, ge=1, description="Units found.")
+    top_k: Count | None = Field(None, description="Units found.")
     kinds: tuple[UnitKind, ...] = Field((), description="Only units of these kinds; empty: as configured.")
     index: str = Field("", max_length=100, description="Name of the index; empty: the default one.")
 

@@ -19,6 +19,23 @@ MEDIA_TYPE: Final = "text/event-stream"
 # Caches and buffering proxies would hold events back.
 HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WAITING: Final = b": waiting\n\n"
+# For the OpenAPI document of a route that may stream: what one event of the body is.
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {
+            MEDIA_TYPE: {
+                "itemSchema": {
+                    "type": "object",
+                    "properties": {
+                        "event": {"type": "string", "description": "What happened; not in the OpenAI dialect."},
+                        "data": {"type": "string", "description": "JSON, or the word that ends the stream."},
+                    },
+                    "required": ["data"],
+                }
+            }
+        }
+    }
+}
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # Clients that split lines by Unicode's rules would cut an event here. JSON has them in strings only.

@@ -15,7 +15,7 @@ class Slots:
 
     async def report(self, endpoint: str, total: int, client: str, in_use: int, waiting: int, overloads: int) -> int:
         """The share of `client` in the `total` calls that `endpoint` may work on at once."""
-        shares = self._shares.setdefault(endpoint, Shares(total))
+        shares = self._shares.setdefault(endpoint, Shares(total, headroom_for_idle=True))
         return shares.report(client, in_use, waiting, overloads)
 
     async def allow(self, name: str, per_minute: int) -> float:

@@ -42,7 +42,7 @@ class ReplicasSection(Section):
     resources: dict[str, float] = Field(default_factory=dict, description="Further Ray resources a replica asks for.")
     upscale_delay_s: float = Field(5.0, ge=0, description="How long load must last before replicas are added.")
     downscale_delay_s: float = Field(300.0, ge=0, description="How long load must be low before replicas go.")
-    look_back_s: float = Field(10.0, gt=0, description="Time over which load is averaged.")
+    look_back_s: float = Field(15.0, gt=0, description="Time over which load is averaged.")
     health_check_period_s: float = Field(10.0, gt=0, description="Time between health checks.")
     health_check_timeout_s: float = Field(30.0, gt=0, description="A slower health check is a failed one.")
     shutdown_s: float = Field(60.0, ge=0, description="How long a replica that is to go may finish its requests.")

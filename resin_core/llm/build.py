@@ -34,6 +34,11 @@ class OpenChatModel(LedgerModel):
         return self._retrying.retries
 
     @property
+    def limit(self) -> int:
+        """Calls that may be at the endpoint at once."""
+        return self._limited.limit
+
+    @property
     def in_use(self) -> int:
         """Calls at the endpoint now."""
         return self._limited.in_use

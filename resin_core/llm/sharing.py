@@ -22,6 +22,8 @@ class Shares:
     after a change of demands, if running calls beyond the shares end by then. With more clients than that, they take
     turns.
 
+    `headroom_for_idle` suits work that comes in bursts: a client whose next call comes may begin at once.
+
     `total` is the most calls at once over all clients, `stale_s` how long a silent client is waited for, `cooldown_s`
     the least time between two halvings of the limit. Raises ValueError for values that cannot work.
     """
@@ -32,12 +34,14 @@ class Shares:
         stale_s: float = 10.0,
         cooldown_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
+        headroom_for_idle: bool = False,
     ) -> None:
         if total < 1 or stale_s <= 0 or cooldown_s < 0:
             raise ValueError(
                 f"total={total}, stale_s={stale_s}, cooldown_s={cooldown_s}: 1 or more, above 0, 0 or more"
             )
         self._total, self._stale_s, self._cooldown_s, self._clock = total, stale_s, cooldown_s, clock
+        self._headroom_for_idle = headroom_for_idle
         self._limit = total
         self._halved_at: float | None = None
         self._calm_since = clock()
@@ -102,7 +106,8 @@ class Shares:
         """What the client would have if all were free."""
         clients = self._clients
         if len(clients) <= self._limit:
-            return divided(self._limit, {other: client.demand for other, client in clients.items()})[name]
+            demands = {other: client.demand for other, client in clients.items()}
+            return divided(self._limit, demands, self._headroom_for_idle)[name]
         # Too many for one each: those with work come first, and among them who went without for the longest time.
         ranked = sorted(clients, key=lambda other: (not clients[other].demand, clients[other].fed))
         return int(name in ranked[: self._limit])
@@ -143,11 +148,11 @@ class _Client:
         return max(self.granted, self.before, self.in_use)
 
 
-def divided(limit: int, demands: Mapping[str, int]) -> dict[str, int]:
+def divided(limit: int, demands: Mapping[str, int], headroom_for_idle: bool = False) -> dict[str, int]:
     """`limit` among clients, 1 each and the rest by demand, evenly; remainders in the order of `demands`.
 
     No client with work gets more than it demands while another lacks some; what then remains is headroom, spread
-    evenly over the clients with work. Idle ones keep 1, so that their next call need not wait for a report. `limit` is
+    evenly over the clients with work, or over all with `headroom_for_idle`. Idle ones keep 1, so that their next call need not wait for a report. `limit` is
     at least the number of clients.
     """
     shares = dict.fromkeys(demands, 1)
@@ -159,7 +164,7 @@ def divided(limit: int, demands: Mapping[str, int]) -> dict[str, int]:
             more = min(each or 1, demands[name] - shares[name])
             shares[name] += more
             left -= more
-    busy = [name for name, demand in demands.items() if demand]
+    busy = [name for name, demand in demands.items() if demand or headroom_for_idle]
     for number, name in enumerate(busy):
         shares[name] += left // len(busy) + (number < left % len(busy))
     return shares

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from resin_core.store.filesystem import IndexFolder
 from resin_core.store.manifest import read_current
@@ -24,7 +25,8 @@ class OpenGenerations(Generic[Opened]):
         self._location, self._opened, self._keep = location, opened, keep
         self._folder = IndexFolder.at(location)
         self._lock = threading.Lock()
-        self._opening: dict[str, threading.Lock] = {}
+        # Gone with the last thread that opens or waits, also when nothing could be opened.
+        self._opening: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._open: OrderedDict[str, Opened] = OrderedDict()
 
     def current(self) -> str:
@@ -55,5 +57,4 @@ class OpenGenerations(Generic[Opened]):
                     self._open[generation] = found
                     while len(self._open) > self._keep:
                         self._open.popitem(last=False)
-                    self._opening.pop(generation, None)
         return found

@@ -16,11 +16,11 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.scripted_llm.actions import Action, Reply
 from tests.scripted_llm.indexing_replies import play, title_of
 from tests.scripted_llm.server import ScriptedServer, Seen
 
@@ -30,6 +30,13 @@ PASSAGES_PER_WINDOW = 2
 def digest_of(request: dict[str, Any]) -> str:
     """The same for equal request bodies, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def task_of(request: dict[str, Any]) -> str:
+    """plan, compose, or empty for other calls."""
+    if "response_format" not in request:
+        return "compose"
+    return "plan" if "hops" in request["response_format"]["json_schema"]["schema"]["properties"] else ""
 
 
 class CallLog:
@@ -77,12 +84,20 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that each reply takes")
     parser.add_argument("--slots", type=int, default=None, help="requests worked on at once; unset: all")
     parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--slow-task", choices=("plan", "compose"), default=None, help="the calls that take longer")
+    parser.add_argument("--slow-latency", type=float, default=0.0, help="seconds that these take in addition")
     options = parser.parse_args()
     ending = {signal.SIGTERM, signal.SIGINT}
     # Before the server's thread starts, so that it inherits this and the signal waits for sigwait.
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     log = CallLog(options.log)
-    handler = partial(play, passages=PASSAGES_PER_WINDOW)
+
+    def handler(request: dict[str, Any]) -> Action:
+        action = play(request, passages=PASSAGES_PER_WINDOW)
+        if options.slow_task == task_of(request) and isinstance(action, Reply):
+            return replace(action, latency_s=options.slow_latency)
+        return action
+
     with LoggedServer(
         handler=handler, slots=options.slots, latency_s=options.latency, port=options.port, log=log
     ) as server:

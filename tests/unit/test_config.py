@@ -11,7 +11,8 @@ import yaml
 from resin_core.config import ResinConfig, effective, load_config
 from resin_core.errors import ConfigError
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+# serve.yaml is Ray Serve's own kind of file.
+CONFIGS = [file for file in sorted((Path(__file__).parents[2] / "configs").glob("*.yaml")) if file.stem != "serve"]
 SECRET = "sk-do-not-show-7731"
 
 Write = Callable[[str], Path]
@@ -57,6 +58,14 @@ class TestFiles:
         assert config.llm.base_url is None and config.llm.api_key is None
         assert config.llm.max_concurrency == config.llm.embedded.slots
         assert config.encoder.device == "cpu"
+
+    @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.name)
+    def test_what_is_to_run_on_a_gpu_asks_for_one_and_no_port_is_taken_twice(self, file: Path) -> None:
+        variables = {"OPENAI_API_KEY", "RESIN_LLM_KEY", "RESIN_LLM_URL", "RESIN_INDEX_URI"}
+        config = load_config(file, env=dict.fromkeys(variables, "x"))
+        assert (config.serving.encoder.gpus > 0) == config.encoder.device.startswith("cuda")
+        assert (config.serving.retriever.gpus > 0) == (config.retrieval.device == "cuda")
+        assert f":{config.serving.port}/" not in (config.llm.base_url or "")
 
     def test_no_file_means_the_defaults(self) -> None:
         assert load_config(env={}) == ResinConfig()

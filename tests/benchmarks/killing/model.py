@@ -30,12 +30,17 @@ class ModelProcess:
             raise RuntimeError("the scripted model is not running; start it first")
         return self._process.pid
 
-    def start(self, log: Path, latency_s: float) -> None:
-        """Starts a server and waits until it accepts connections. Raises RuntimeError when it does not."""
+    def start(self, log: Path, latency_s: float, slow: tuple[str, float] | None = None) -> None:
+        """Starts a server and waits until it accepts connections. Raises RuntimeError when it does not.
+
+        `slow`: a task (plan or compose) whose calls take so many seconds more.
+        """
         command = [sys.executable, "-m", "tests.scripted_llm.serve", "--port", str(self.port)]
         command += ["--latency", str(latency_s), "--log", str(log)]
         if self.slots is not None:
             command += ["--slots", str(self.slots)]
+        if slow is not None:
+            command += ["--slow-task", slow[0], "--slow-latency", str(slow[1])]
         root = Path(__file__).parents[3]
         self._process = subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL)
         end = time.monotonic() + 60

@@ -59,13 +59,14 @@ def ran_with(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_help_names_every_command(resin: Run) -> None:
     ran = resin("--help")
     assert ran.status == 0
-    for name in ("index", "ask", "search", "inspect", "verify", "rejects", "models", "config", "demo"):
+    for name in ("index", "ask", "search", "inspect", "verify", "rejects", "models", "config", "demo", "serve", "key"):
         assert f" {name} " in ran.out
         assert resin(name, "--help").status == 0
 
 
 @pytest.mark.parametrize(
-    "command", [["index"], ["ask"], ["search"], ["inspect"], ["verify"], ["demo"], ["config", "show"]]
+    "command", [[name] for name in ("index", "ask", "search", "inspect", "verify", "demo", "serve", "key")]
+    + [["config", "show"]]
     + [["rejects", name] for name in ("list", "retry")]
     + [["models", name] for name in ("list", "pull", "path")],
 )  # fmt: skip
@@ -93,6 +94,8 @@ def test_config_show_prints_what_is_set_and_no_secret(resin: Run, tmp_path: Path
         (["--help"], set()),
         (["config", "show"], set()),
         (["models", "list"], set()),
+        (["serve", "--help"], set()),
+        (["key", "somebody"], set()),
         (["ask", "", "--index", "x"], {"pyarrow"}),
     ],
 )
@@ -166,7 +169,7 @@ def test_index_without_the_job(resin: Run, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
     ran = resin("index", "a", "--index", "x")
     assert ran.status == 1
-    assert "the indexing job is not installed" in ran.err
+    assert "what `resin index` runs is not installed" in ran.err
 
 
 def test_index_with_a_job_that_lacks_a_library(resin: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The endpoint under load and under fire: `resin serve`, its clients and a scripted model, all in processes."""
