@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_BIN := .venv-vllm/bin
 VLLM_STAMP := .venv-vllm/.installed
-BENCHMARKS := bench_search bench_embed bench_start bench_index bench_edits bench_kills
+BENCHMARKS := bench_search bench_embed bench_start bench_index bench_edits bench_serve bench_overload bench_swaps bench_scaling bench_replicas bench_kills
 
 .PHONY: help install demo test test-vllm check bench
 .DEFAULT_GOAL := help

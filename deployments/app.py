@@ -91,7 +91,9 @@ def served_indexes(config: ResinConfig) -> dict[str, str]:
     for name in named:
         if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
             raise ConfigError(f"serving.indexes: the name {name!r} may hold letters, digits, - and _ only")
-    found = {**({DEFAULT: config.index.uri} if config.index.uri else {}), **named}
+    places = {**({DEFAULT: config.index.uri} if config.index.uri else {}), **named}
+    # Replicas need not have this process's working folder.
+    found = {name: at if "://" in at else str(Path(at).expanduser().absolute()) for name, at in places.items()}
     if not found:
         raise ConfigError("no index is named; give --index FOLDER, or set index.uri in the configuration")
     return found

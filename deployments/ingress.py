@@ -68,7 +68,8 @@ class Ingress:
         trace = recorder.trace()
         self._traces[index].write(KeptTrace.now(index, trace, answer, failure))
         self._metrics.answered(trace, answer, index, failure)
-        self._metrics.state(lost=self._service.calls.lost, dropped=sum(t.dropped + t.failed for t in self._traces.values()))
+        unkept = sum(writer.dropped + writer.failed for writer in self._traces.values())
+        self._metrics.state(lost=self._service.calls.lost, dropped=unkept)
         started_s = time.time() - recorder.now_s()
         self._spans.export(trace, started_s, request_id_var.get(), traceparent_var.get() or None)
 

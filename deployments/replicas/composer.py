@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from deployments.logs import configure
 from deployments.model import RoleModel
 from resin_core.config import ResinConfig
 from resin_core.llm.protocol import Deadline
@@ -18,6 +19,7 @@ class ComposerReplica:
     """The composer port over the model configured for composing; `left_s` is what is left of the answer's time."""
 
     async def __init__(self, config: ResinConfig, slots: Any, server: Any) -> None:  # type: ignore[misc]  # Serve awaits it
+        configure()
         self._model = RoleModel(config, "composer", slots, server)
         self._composer = LLMComposer(self._model)
         await self._model.start()

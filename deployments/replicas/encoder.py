@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from ray import serve
 
+from deployments.logs import configure
 from resin_core.config import EncoderSection
 from resin_core.strategies.ports import Vectors
 
@@ -16,6 +17,7 @@ class EncoderReplica:
     """Loads the encoder once; a GPU is taken when the configuration asks for one."""
 
     def __init__(self, settings: EncoderSection, batch: int, wait_s: float) -> None:
+        configure()
         from resin_core.encoder import SentenceEncoder
 
         self._encoder = SentenceEncoder(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deployments.logs import configure
 from deployments.model import RoleModel
 from resin_core.config import ResinConfig
 from resin_core.llm.protocol import Deadline
@@ -15,6 +16,7 @@ class PlannerReplica:
     """The planner port over the model configured for planning."""
 
     async def __init__(self, config: ResinConfig, slots: Any, server: Any) -> None:  # type: ignore[misc]  # Serve awaits it
+        configure()
         self._model = RoleModel(config, "planner", slots, server)
         self._planner = LLMPlanner(self._model)
         await self._model.start()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.calling import Calls
+from deployments.logs import configure
 from resin_core.config import ResinConfig
 from resin_core.llm.protocol import Deadline
 from resin_core.online.retriever import IndexRetriever
@@ -23,6 +24,7 @@ class RetrieverReplica:
     """Holds the newest generations of each index open; searches run beside the event loop."""
 
     async def __init__(self, config: ResinConfig, indexes: Mapping[str, str], encoder: Any) -> None:  # type: ignore[misc]  # Serve awaits it
+        configure()
         self._config = config
         self._calls = Calls(config.serving.call_attempts)
         self._encoder = encoder

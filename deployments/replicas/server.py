@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from deployments.logs import configure
 from resin_core.config import LLMSection
 from resin_core.errors import ModelError
 from resin_core.models.server import EmbeddedServer
@@ -13,6 +14,7 @@ class ModelServer:
     """One replica; its server answers on the loopback address, so all of the application is on one machine."""
 
     async def __init__(self, settings: LLMSection) -> None:  # type: ignore[misc]  # Serve awaits it
+        configure()
         self._server = EmbeddedServer(settings.embedded, settings.model)
         await asyncio.to_thread(self._server.start)
 

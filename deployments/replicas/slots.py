@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deployments.logs import configure
 from deployments.rates import RateLimits
 from resin_core.llm.sharing import Shares
 
@@ -10,6 +11,7 @@ class Slots:
     """One replica. When it is replaced, it learns anew who uses what: for a moment a limit may be exceeded."""
 
     def __init__(self) -> None:
+        configure()
         self._shares: dict[str, Shares] = {}
         self._rates = RateLimits()
 

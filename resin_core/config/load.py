@@ -12,7 +12,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import SecretStr, ValidationError
@@ -123,7 +124,7 @@ def _override(text: str) -> tuple[_Path, Any]:
     raw = raw.strip()
     name = ".".join(path)
     field = _field(path)
-    is_text = field is not None and not {str, SecretStr}.isdisjoint({field.annotation, *get_args(field.annotation)})
+    is_text = field is not None and not {str, SecretStr}.isdisjoint(_alternatives(field.annotation))
     if is_text and raw[:1] not in ("'", '"') and raw not in ("null", "~"):
         return path, raw  # a name such as 1.5 or 2024-01-01 is text here
     if not raw:
@@ -132,6 +133,11 @@ def _override(text: str) -> tuple[_Path, Any]:
         return path, yaml.load(raw, _Loader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"--set {name}: the value is not valid YAML; quote it") from None
+
+
+def _alternatives(annotation: Any) -> set[Any]:
+    """The types of an optional or union type, or the type itself; those inside a list or mapping are none of them."""
+    return set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
 
 
 def _put(values: dict[str, Any], path: _Path, value: Any) -> None:
@@ -214,7 +220,5 @@ def _explain_one(item: ErrorDetails) -> str:
         return f"setting {name}: expected a section with keys of its own, got a {type(item['input']).__name__}"
     field = _field(path)
     # A key itself may have been written where its hash belongs.
-    hidden = path[-1] == "sha256" or (
-        field is not None and SecretStr in (field.annotation, *get_args(field.annotation))
-    )
+    hidden = path[-1] == "sha256" or (field is not None and SecretStr in _alternatives(field.annotation))
     return f"setting {name}: {item['msg']}" + ("" if hidden else f" (got {item['input']!r:.80})")

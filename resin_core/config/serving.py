@@ -88,7 +88,9 @@ class ServingSection(Section):
     composer: ReplicasSection = ReplicasSection(max_replicas=4)
     encoder: ReplicasSection = ReplicasSection(max_replicas=2, cpus=0.5, max_ongoing=256, target_ongoing=64.0)
     encoder_batch: int = Field(64, ge=1, description="Requests that an encoder replica takes together.")
-    encoder_wait_s: float = Field(0.002, ge=0, description="How long an encoder replica waits to fill a batch.")
+    encoder_wait_s: float = Field(
+        0.0, ge=0, description="How long an encoder replica waits to fill a batch; what came meanwhile is in it anyway."
+    )
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP address that spans are sent to; unset: none.")
 
     def options(self, name: str) -> dict[str, Any]:

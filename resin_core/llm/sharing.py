@@ -152,8 +152,8 @@ def divided(limit: int, demands: Mapping[str, int], headroom_for_idle: bool = Fa
     """`limit` among clients, 1 each and the rest by demand, evenly; remainders in the order of `demands`.
 
     No client with work gets more than it demands while another lacks some; what then remains is headroom, spread
-    evenly over the clients with work, or over all with `headroom_for_idle`. Idle ones keep 1, so that their next call need not wait for a report. `limit` is
-    at least the number of clients.
+    evenly over the clients with work, or over all with `headroom_for_idle`. Idle ones keep 1, so that their next call
+    need not wait for a report. `limit` is at least the number of clients.
     """
     shares = dict.fromkeys(demands, 1)
     left = limit - len(shares)
