@@ -49,7 +49,7 @@ class Ingress:
             for name, location in indexes.items()
         }
         self._metrics = AnswerMetrics()
-        handles = Handles(planner, retriever, composer)
+        handles = Handles(planner, retriever, composer, slots)
         self._service = Service(config, indexes, handles, spare_calls, self._metrics.serving)
         self._spans = Spans.of(serving.otlp_endpoint)
 

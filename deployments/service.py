@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from deployments.adapters import RemoteComposer, RemotePlanner, RemoteRetriever
@@ -23,6 +24,7 @@ from resin_core.strategies.start import Asked, Options, bounded, checked_questio
 log = logging.getLogger("resin.service")
 DEFAULT = "default"
 _PREPARE_S = 120.0
+_READY_S = 15.0
 _SMOKE_PAUSE_S = (0.5, 10.0)
 
 
@@ -32,6 +34,7 @@ class Handles(NamedTuple):
     planner: Any
     retriever: Any
     composer: Any
+    shared: Any
 
 
 class Service:
@@ -56,6 +59,7 @@ class Service:
         self._folders = {name: IndexFolder.at(location) for name, location in indexes.items()}
         self._served: dict[str, str] = {}
         self._missing = "the index has not been opened yet"
+        self._ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -67,6 +71,17 @@ class Service:
     def missing(self) -> str:
         """What still keeps this replica from answering; empty when it is ready."""
         return self._missing
+
+    async def until_ready(self) -> None:
+        """Waits a while: the replica that takes the place of one that died is asked before it is ready.
+
+        Raises NotReadyError when it does not become so in time.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READY_S):
+                await self._ready.wait()
+        if self._missing:
+            raise NotReadyError(f"not ready: {self._missing}")
 
     def begin(self) -> None:
         """Opens the indexes, asks the smoke question, and follows new generations; returns at once."""
@@ -98,10 +113,8 @@ class Service:
     def ask(self, question: str, options: Options, index: str = "", streaming: bool = False) -> Asked:
         """As `start`, within the bounds of the configuration and one deadline.
 
-        Raises NotReadyError, UnknownIdError, QuestionError, ConfigError.
+        Raises NotReadyError before the index was opened, UnknownIdError, QuestionError, ConfigError.
         """
-        if self._missing:
-            raise NotReadyError(f"not ready: {self._missing}")
         return self._start(question, options, index, streaming)
 
     async def search(self, query: str, kinds: tuple[UnitKind, ...], top_k: int | None, index: str = "") -> Retrieved:
@@ -167,6 +180,7 @@ class Service:
                 if self.config.serving.smoke:
                     await self._smoke()
                 self._missing = ""
+                self._ready.set()
                 log.info("ready")
                 return
             except Exception as error:
@@ -178,6 +192,10 @@ class Service:
 
     async def _smoke(self) -> None:
         """One whole answer, of whatever content: planner, retriever, composer and their models work together."""
+        deadline = Deadline.after(self.config.strategies.deadline_s)
+        # Once for the application: a replica that takes another's place need not ask again.
+        if await self.calls.one(self._handles.shared.answered, deadline, False):
+            return
         self._missing = "the smoke question has not been answered yet"
         question = self.config.serving.smoke_question
         if not question:
@@ -187,6 +205,7 @@ class Service:
         async with closing(asked.events) as events:
             async for event in events:
                 if event.kind == "answer":
+                    await self.calls.one(self._handles.shared.answered, deadline, True)
                     return
 
     async def _follow(self) -> None:

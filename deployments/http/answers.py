@@ -35,6 +35,7 @@ def routes(service: Service, authorize: Any, running: Running) -> APIRouter:
     @router.post("/v1/answer", response_model=AnswerResponse, responses=sse.RESPONSES, summary="Answer a question")
     async def answer(body: AnswerRequest, request: Request) -> Response:
         """One answer with its citations; with `stream` the events plan, candidates, evidence, token, answer, done."""
+        await service.until_ready()
         asked = service.ask(body.question, body.options(), body.index, body.stream)
         index = service.name_of(body.index)
         if body.stream:
@@ -50,6 +51,7 @@ def routes(service: Service, authorize: Any, running: Running) -> APIRouter:
     @router.post("/v1/search", response_model=SearchResponse, summary="Search the units")
     async def search(body: SearchRequest) -> Response:
         """The best units for a query with their passages; no language model is asked."""
+        await service.until_ready()
         generation = service.generation(body.index)
         found = await service.search(body.query, body.kinds, body.top_k, body.index)
         (row,) = found.candidates

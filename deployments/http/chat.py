@@ -58,6 +58,7 @@ def routes(service: Service, authorize: Any, running: Running, alive_s: float = 
         The content is the answer with numbered references, then its sources; annotations hold a link for each
         reference. Sampling options, tools and other keys of the dialect are accepted and change nothing.
         """
+        await service.until_ready()
         strategy, name = _named(models, body.model)
         index = service.name_of(name)
         asked = service.ask(body.question(), body.options(strategy), index, bool(body.stream))

@@ -45,6 +45,7 @@ def routes(service: Service, authorize: Any, traces: dict[str, TraceWriter]) -> 
     @router.get("/v1/index", summary="The generation served")
     async def served(index: IndexName = "") -> IndexResponse:
         """What the index holds and what it was made with."""
+        await service.until_ready()
         manifest = await service.manifest(index)
         return IndexResponse(
             index=service.name_of(index),
@@ -61,6 +62,7 @@ def routes(service: Service, authorize: Any, traces: dict[str, TraceWriter]) -> 
     @router.get("/v1/documents/{doc_id:path}", summary="A document's text")
     async def document(doc_id: Annotated[str, Path(max_length=1000)], index: IndexName = "") -> DocumentResponse:
         """The text as it was indexed, with its passages; citations' offsets point into it."""
+        await service.until_ready()
         generation = service.generation(index)
         found, passages = await service.document(doc_id, index)
         values = found.model_dump(exclude={"extraction"})

@@ -1,4 +1,4 @@
-"""What all replicas share: the model's slots, and the counts of the keys' requests."""
+"""What all replicas share: the model's slots, the counts of the keys' requests, and whether all has worked once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,12 @@ class Slots:
         configure()
         self._shares: dict[str, Shares] = {}
         self._rates = RateLimits()
+        self._answered = False
+
+    async def answered(self, now: bool) -> bool:
+        """Whether the smoke question was answered in the life of this application; `now`: it just was."""
+        self._answered = self._answered or now
+        return self._answered
 
     async def report(self, endpoint: str, total: int, client: str, in_use: int, waiting: int, overloads: int) -> int:
         """The share of `client` in the `total` calls that `endpoint` may work on at once."""

@@ -19,7 +19,13 @@ KEYS = {
 PER_MINUTE = 2
 _SCOPES = {"all": ["ask", "traces", "admin"], "limited": ["ask"]}
 # Costly requests are bounded as a real endpoint bounds them.
-SETTINGS = ("serving.allow_anonymous=false", "serving.max_top_k=20", "strategies.deadline_s=20")
+SETTINGS = (
+    "serving.allow_anonymous=false",
+    "serving.ingress.min_replicas=2",
+    "serving.ingress.max_replicas=2",
+    "serving.max_top_k=20",
+    "strategies.deadline_s=20",
+)
 
 
 @dataclass(frozen=True)

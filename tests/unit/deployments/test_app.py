@@ -158,7 +158,9 @@ def indexed(*settings: str) -> dict[str, str]:
 
 def test_the_default_index_comes_first_and_the_others_as_listed() -> None:
     found = indexed("serving.indexes.z=1z", "serving.indexes.a=1a", "serving.indexes.m_2-x=1m", "index.uri=i")
-    assert list(found.items()) == [("default", "i"), ("z", "1z"), ("a", "1a"), ("m_2-x", "1m")]
+    places = [("default", "i"), ("z", "1z"), ("a", "1a"), ("m_2-x", "1m")]
+    assert list(found.items()) == [(name, str(Path(place).absolute())) for name, place in places]
+    assert indexed("index.uri=s3://bucket/i") == {"default": "s3://bucket/i"}
 
 
 def test_without_a_default_the_first_that_is_listed_is_it() -> None:

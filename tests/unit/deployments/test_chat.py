@@ -41,6 +41,9 @@ class FakeService:
     def name_of(self, index: str) -> str:
         return index or self.indexes[0]
 
+    async def until_ready(self) -> None:
+        """It is."""
+
     def ask(self, question: str, options: Options, index: str = "", streaming: bool = False) -> Asked:
         self.asked.append((question, options, index, streaming))
         if isinstance(self.script, Exception):
