@@ -18,6 +18,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from deployments.app import ServeArgs
 from resin_core.config import load_config
+from resin_core.config.once import OnceLoader
 from resin_core.errors import ConfigError
 
 IMPORT_PATH = "deployments.app:build"
@@ -37,7 +38,7 @@ def check_file(file: Path) -> ServeDeploySchema:
     if len(data) > _MOST_BYTES:
         raise ConfigError(f"{file} is longer than {_MOST_BYTES:,} bytes; is it a Serve configuration?")
     try:
-        loaded = yaml.load(data.decode("utf-8"), _Loader)  # noqa: S506 - a safe loader
+        loaded = yaml.load(data.decode("utf-8"), OnceLoader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid YAML{_place(error)}") from None
     if not isinstance(loaded, Mapping):
@@ -133,19 +134,6 @@ def _held(annotation: Any) -> Iterator[type]:
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
-
-
-class _Loader(yaml.SafeLoader):
-    """A key given twice is an error: the first of the two would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _place(error: Exception) -> str:

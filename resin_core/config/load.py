@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from resin_core.config.base import Section
+from resin_core.config.once import OnceLoader
 from resin_core.config.sections import ResinConfig
 from resin_core.errors import ConfigError
 
@@ -77,24 +78,9 @@ def effective(config: ResinConfig) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key given twice is an error: the first of the two would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            if isinstance(key_node, yaml.ScalarNode) and key_node.tag != "tag:yaml.org,2002:merge":
-                if key_node.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key_node.value} is given twice", key_node.start_mark
-                    )
-                seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
 def _read(file: Path, called: str) -> dict[str, Any]:
     try:
-        loaded = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
+        loaded = yaml.load(file.read_text(encoding="utf-8"), OnceLoader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise ConfigError(f"{called}: {error.strerror or error}") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -130,7 +116,7 @@ def _override(text: str) -> tuple[_Path, Any]:
     if not raw:
         raise ConfigError(f"--set {name}: the value is missing; write {name}=VALUE, or {name}=null for none")
     try:
-        return path, yaml.load(raw, _Loader)  # noqa: S506 - a safe loader
+        return path, yaml.load(raw, OnceLoader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, ValueError):
         raise ConfigError(f"--set {name}: the value is not valid YAML; quote it") from None
 
