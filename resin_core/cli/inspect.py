@@ -10,7 +10,7 @@ import typer
 
 from resin_core.cli import show
 from resin_core.cli.options import ConfigOption, DebugOption, IndexOption, JsonOption, SetOption, configured, index_of
-from resin_core.errors import ConfigError, ResinError, StoreError
+from resin_core.errors import ConfigError, ResinError, UnknownIdError
 from resin_core.records import Document, Passage, ReasoningUnit, Record, Reject
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def find(reader: IndexReader, identifier: str) -> Found:
     for look in (_unit, _passage, _document, _sentence):
         try:
             found = look(reader, identifier)
-        except StoreError as error:
-            if type(error) is not StoreError:  # a broken file is no missing id
-                raise
+        except UnknownIdError as error:
             continue
         if found is not None:
             return found

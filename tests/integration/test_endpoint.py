@@ -19,7 +19,9 @@ from tests.scripted_llm import Hang, Reply, ScriptedServer, Status
 from tests.scripted_llm.indexing_replies import play
 
 pytestmark = pytest.mark.ray
-QUESTION = "How much does Mill 0-1 weigh?"
+QUESTION = "What does Mill 0-1 weigh?"
+# So that every stage makes a model call.
+SELECTING = ("strategies.resin.select=always",)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, model: ScriptedServer) -> It
 
 @pytest.fixture(scope="module")
 def running(model: ScriptedServer, place: Path) -> Iterator[Endpoint]:
-    with endpoint(model.base_url, place, ("serving.max_top_k=20", "strategies.deadline_s=5")) as found:
+    with endpoint(model.base_url, place, (*SELECTING, "serving.max_top_k=20", "strategies.deadline_s=5")) as found:
         yield found
 
 
@@ -55,7 +57,7 @@ def local_answer(model: ScriptedServer, place: Path, question: str) -> Answer:
     """What `resin ask` says."""
 
     async def ask() -> Answer:
-        config = config_for(model, "strategies.resin.hop_solvers=never")
+        config = config_for(model, "strategies.resin.hop_solvers=never", *SELECTING)
         with open_engine(config, str(place)) as engine:
             try:
                 return await anext(event.answer async for event in engine.ask(question).events if event.answer)
@@ -174,12 +176,13 @@ def test_a_model_that_fails_or_is_slow_is_told_apart(served: Endpoint, model: Sc
 async def test_a_client_that_leaves_ends_the_model_call_of_each_stage(served: Endpoint, model: ScriptedServer) -> None:
     def hanging(stage: str) -> Any:
         def handler(request: dict[str, Any]) -> Any:
-            is_plan = "response_format" in request
-            return Hang(pieces=0 if is_plan else 1) if is_plan == (stage == "plan") else play(request)
+            if stage_of(request) != stage:
+                return play(request)
+            return Hang(pieces=1 if stage == "compose" else 0)
 
         return handler
 
-    for stage, calls in (("plan", 1), ("compose", 2)):
+    for calls, stage in enumerate(("plan", "select", "compose"), start=1):
         for stream in (False, True):
             model.seen.clear()
             model.script(hanging(stage))
@@ -191,6 +194,14 @@ async def test_a_client_that_leaves_ends_the_model_call_of_each_stage(served: En
             await asyncio.sleep(0.3)
             assert len(model.chats) == calls, "nothing was asked after the client had left"
             assert model.in_flight == 0
+
+
+def stage_of(request: dict[str, Any]) -> str:
+    """Of which stage a model call is."""
+    if "response_format" not in request:
+        return "compose"
+    properties = request["response_format"]["json_schema"]["schema"]["properties"]
+    return "plan" if "hops" in properties else "select"
 
 
 async def test_the_official_client_works_unchanged(served: Endpoint) -> None:
