@@ -10,7 +10,7 @@ import typer
 
 from resin_core.cli import show
 from resin_core.cli.options import ConfigOption, DebugOption, IndexOption, JsonOption, SetOption, configured, index_of
-from resin_core.errors import ConfigError, ResinError, UnknownIdError
+from resin_core.errors import ConfigError, UnknownIdError
 from resin_core.records import Document, Passage, ReasoningUnit, Record, Reject
 
 if TYPE_CHECKING:
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 
 _CONTEXT_CHARS = 240
 _SENTENCE = re.compile(r"(.+)#s(\d+)", re.DOTALL)
-
-
-class UnknownIdError(ResinError):
-    """The index holds nothing of that id."""
 
 
 class Found(NamedTuple):
@@ -75,7 +71,7 @@ def find(reader: IndexReader, identifier: str) -> Found:
     for look in (_unit, _passage, _document, _sentence):
         try:
             found = look(reader, identifier)
-        except UnknownIdError as error:
+        except UnknownIdError:
             continue
         if found is not None:
             return found
