@@ -115,7 +115,17 @@ class Service:
 
         Raises NotReadyError before the index was opened, UnknownIdError, QuestionError, ConfigError.
         """
-        return self._start(question, options, index, streaming)
+        serving = self.config.serving
+        bounded("top_k", options.top_k, 1, serving.max_top_k)
+        bounded("max_hops", options.max_hops, 1, serving.max_hops)
+        bounded("passage_budget", options.passage_budget, 1, serving.max_passage_budget)
+        ports = resin.Ports(
+            RemotePlanner(self._handles.planner, self.calls),
+            self._retriever(index),
+            RemoteComposer(self._handles.composer, self.calls, streaming),
+        )
+        deadline = Deadline.after(self.config.strategies.deadline_s)
+        return start(self.config, question, options, ports, deadline, self._spare_calls)
 
     async def search(self, query: str, kinds: tuple[UnitKind, ...], top_k: int | None, index: str = "") -> Retrieved:
         """Candidates of one query. Raises as `ask`, and what the replicas raise."""
@@ -148,19 +158,6 @@ class Service:
         for name in self.indexes:
             await self._adopt(name)
         return dict(self._served)
-
-    def _start(self, question: str, options: Options, index: str, streaming: bool) -> Asked:
-        serving = self.config.serving
-        bounded("top_k", options.top_k, 1, serving.max_top_k)
-        bounded("max_hops", options.max_hops, 1, serving.max_hops)
-        bounded("passage_budget", options.passage_budget, 1, serving.max_passage_budget)
-        ports = resin.Ports(
-            RemotePlanner(self._handles.planner, self.calls),
-            self._retriever(index),
-            RemoteComposer(self._handles.composer, self.calls, streaming),
-        )
-        deadline = Deadline.after(self.config.strategies.deadline_s)
-        return start(self.config, question, options, ports, deadline, self._spare_calls)
 
     def _retriever(self, index: str) -> RemoteRetriever:
         return RemoteRetriever(self._handles.retriever, self.calls, self.name_of(index), self.generation(index))
@@ -201,7 +198,7 @@ class Service:
         if not question:
             title = await self._of_index("first_title", self.indexes[0])
             question = f"What does the document {title!r} say?"
-        asked = self._start(question, Options(), self.indexes[0], streaming=False)
+        asked = self.ask(question, Options(), self.indexes[0], streaming=False)
         async with closing(asked.events) as events:
             async for event in events:
                 if event.kind == "answer":
