@@ -13,6 +13,7 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.access import Access
+from deployments.hosting import engine
 from deployments.ingress import Ingress
 from deployments.replicas.composer import ComposerReplica
 from deployments.replicas.encoder import EncoderReplica
@@ -59,17 +60,39 @@ def bound(config: ResinConfig) -> Application:
         raise ConfigError(f"the indexes were made with different encoders ({made}); serve them apart")
     serving = config.serving
     slots = _one(Slots).bind()
-    embedded = any(config.llm.for_role(role).base_url is None for role in _ROLES)
-    server = _one(ModelServer).bind(config.llm) if embedded else None
+    hosted = _hosted(config)
     encoder = _scaled(EncoderReplica, serving, "encoder").bind(
         config.encoder, serving.encoder_batch, serving.encoder_wait_s
     )
     retriever = _scaled(RetrieverReplica, serving, "retriever").bind(config, indexes, encoder)
-    planner = _scaled(PlannerReplica, serving, "planner").bind(config, slots, server)
-    composer = _scaled(ComposerReplica, serving, "composer").bind(config, slots, server)
+    planner = _scaled(PlannerReplica, serving, "planner").bind(config, slots, hosted["planner"])
+    composer = _scaled(ComposerReplica, serving, "composer").bind(config, slots, hosted["composer"])
     ingress = _scaled(serve.ingress()(Ingress), serving, "ingress")
-    application: Application = ingress.bind(config, indexes, planner, retriever, composer, slots, not embedded)
+    spare_calls = serving.engine == "vllm" or not any(hosted.values())
+    application: Application = ingress.bind(config, indexes, planner, retriever, composer, slots, spare_calls)
     return application
+
+
+def _hosted(config: ResinConfig) -> dict[str, Application | None]:
+    """By role the deployment of the model that the application hosts for it; None: it has an endpoint."""
+    serving = config.serving
+    own = {role: config.llm.for_role(role) for role in _ROLES}
+    without = {role: settings for role, settings in own.items() if settings.base_url is None}
+    made: dict[Any, Application] = {}
+    if serving.engine == "vllm":
+        if not without:
+            raise ConfigError("serving.engine is vllm, but llm.base_url names an endpoint that is to answer; unset one")
+        wanted = {(settings.model, settings.vllm.model_path): settings for settings in without.values()}
+        made = {weights: engine(settings, serving) for weights, settings in wanted.items()}
+        if len({model for model, _ in made}) < len(made):
+            raise ConfigError("llm.planner and llm.composer name one model, but two folders of weights")
+    elif without:
+        server = _one(ModelServer).bind(config.llm)
+        made = {(settings.model, settings.vllm.model_path): server for settings in without.values()}
+    return {
+        role: made[settings.model, settings.vllm.model_path] if role in without else None
+        for role, settings in own.items()
+    }
 
 
 def _scaled(replica: type, serving: ServingSection, name: str) -> Any:

@@ -17,8 +17,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 from resin_core.errors import BusyError, DeadlineError, ReplicaError, ResinError
 from resin_core.llm.protocol import Deadline
 
-# The replica, its node or the way to it is gone; another one can answer. A user exception is none of these.
-_LOST = (
+LOST = (
     ray.exceptions.RayActorError,
     ray.exceptions.ActorUnavailableError,
     ray.exceptions.NodeDiedError,
@@ -29,6 +28,7 @@ _LOST = (
     DeploymentUnavailableError,
     ReplicaUnavailableError,
 )
+"""The replica, its node or the way to it is gone; another one can answer. A user exception is none of these."""
 _PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
 _END = object()
 
@@ -59,7 +59,7 @@ class Calls:
                         result = await response
                 response = None
                 return result
-            except _LOST as error:
+            except LOST as error:
                 await self._again(attempt, error, deadline)
             finally:
                 _cancel(response)
@@ -86,7 +86,7 @@ class Calls:
                             return
                         begun = True
                         yield item
-            except _LOST as error:
+            except LOST as error:
                 if begun:
                     self.lost += 1
                     raise HalfWayError("the replica that wrote the answer was lost half-way") from error
@@ -132,13 +132,13 @@ def _own_errors() -> Iterator[None]:
     except BackPressureError:
         raise BusyError("all replicas are busy and too many calls wait already; ask again later") from None
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error, _LOST):
+        if isinstance(error, LOST):
             raise
         cause = error.cause
         if isinstance(cause, ResinError):
             raise cause from None
         # A replica may itself have lost another one.
-        if isinstance(cause, _LOST):
+        if isinstance(cause, LOST):
             raise cause from None
         raise
 

@@ -55,7 +55,8 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The application that Serve runs in this replica."""
-        return build_http(self._service, self._access, Running(self._finish), self._traces, self._seen)
+        running, end = Running(self._finish), self._spans.close
+        return build_http(self._service, self._access, running, self._traces, self._seen, end)
 
     async def _allow(self, name: str, per_minute: int) -> float:
         """One count of a key's requests over all ingress replicas."""

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from deployments.hosting import EngineChatModel
 from resin_core.config import LLMSection, ResinConfig
 from resin_core.errors import LLMUnavailableError
-from resin_core.llm.build import OpenChatModel
+from resin_core.llm.build import OpenChatModel, open_chat_model
 from resin_core.llm.protocol import Deadline, Reply, Request
 from resin_core.llm.streams import closing
 
@@ -25,16 +26,19 @@ _SLOTS_S = 5.0
 class RoleModel:
     """Implements ChatModel. One limit on calls holds over all replicas that use the same endpoint.
 
-    `slots` is the handle of the deployment that divides the limit, `server` that of the embedded model server or
-    None. A server that was replaced has another address: it is asked for again when the old one is not reached.
+    `slots` is the handle of the deployment that divides the limit, `hosted` that of the engine (serving.engine vllm) or
+    of the embedded model server, None for an endpoint. A server that was replaced has another address: it is asked for
+    again when the old one is not reached.
     """
 
-    def __init__(self, config: ResinConfig, role: Literal["planner", "composer"], slots: Any, server: Any) -> None:
+    def __init__(self, config: ResinConfig, role: Literal["planner", "composer"], slots: Any, hosted: Any) -> None:
         self._settings = config.llm.for_role(role)
         self._slots = slots
-        self._server: Any = server if self._settings.base_url is None else None
+        engine = config.serving.engine == "vllm"
+        self._engine: Any = hosted if engine else None
+        self._server: Any = None if engine else hosted
         self._name = f"{role}-{uuid.uuid4().hex[:8]}"
-        self._endpoint = f"{self._settings.base_url or 'embedded'} {self._settings.model}"
+        self._endpoint = f"{self._settings.base_url or 'hosted'} {self._settings.model}"
         self._model: OpenChatModel | None = None
         self._opening = asyncio.Lock()
         self._reporting: asyncio.Task[None] | None = None
@@ -85,8 +89,11 @@ class RoleModel:
         async with self._opening:
             if self._model is not None and self._model is not lost:
                 return self._model
+            if self._engine is not None:
+                self._model = OpenChatModel(self._settings, EngineChatModel(self._settings, self._engine))
+                return self._model
             settings = self._settings if self._server is None else await self._embedded()
-            self._model = OpenChatModel(settings, settings.base_url or "")
+            self._model = open_chat_model(settings, settings.base_url or "")
         if lost is not None:
             await lost.aclose()
         return self._model

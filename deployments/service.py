@@ -181,9 +181,12 @@ class Service:
                 log.info("ready")
                 return
             except Exception as error:
-                # Whatever it is: it is said at /readyz, and tried again.
-                self._missing = f"{type(error).__name__}: {error}" if not isinstance(error, ResinError) else str(error)
-                log.warning("not ready yet: %s", self._missing)
+                # Whatever it is: it is said at /readyz, and tried again. Where keys are needed, anybody may still read
+                # that page: texts that may name folders and addresses stay in the log.
+                kind = type(error).__name__
+                text = str(error) if isinstance(error, ResinError) else f"{kind}: {error}"
+                self._missing = text if self.config.serving.allow_anonymous else f"{kind}; the log says more"
+                log.warning("not ready yet: %s", text)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, most_s)
 

@@ -19,7 +19,7 @@ from resin_core.encoder import SentenceEncoder
 from resin_core.errors import LLMRequestError, StoppedError
 from resin_core.indexing.extract import together
 from resin_core.indexing.keys import document_key
-from resin_core.llm.build import OpenChatModel
+from resin_core.llm.build import OpenChatModel, open_chat_model
 from resin_core.llm.context import count_tokens_estimate
 from resin_core.readers.read import read_source
 from resin_core.readers.rejects import ReadDocument
@@ -115,7 +115,7 @@ class Extract:
             return KeptOnly(self._llm.model)
         if self._llm.base_url is None:
             raise RuntimeError("the extraction stage needs llm.base_url")
-        return OpenChatModel(self._llm, self._llm.base_url)
+        return open_chat_model(self._llm, self._llm.base_url)
 
 
 class Embed:

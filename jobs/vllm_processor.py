@@ -52,21 +52,11 @@ def source_of(config: ResinConfig) -> str:
 
 
 def engine_settings(config: ResinConfig) -> dict[str, Any]:
-    """Arguments of `vLLMEngineProcessorConfig`. What shares out memory and devices is never left to a default."""
+    """Arguments of `vLLMEngineProcessorConfig`."""
     settings = config.llm.vllm
-    engine: dict[str, Any] = {
-        "tensor_parallel_size": settings.tensor_parallel,
-        "gpu_memory_utilization": settings.gpu_memory_share,
-        "max_num_seqs": settings.max_sequences,
-        "enable_prefix_caching": True,
-        "enforce_eager": settings.enforce_eager,
-        "dtype": settings.dtype,
-    }
-    if config.llm.context_tokens is not None:
-        engine["max_model_len"] = config.llm.context_tokens
     return {
         "model_source": source_of(config),
-        "engine_kwargs": engine,
+        "engine_kwargs": settings.arguments(config.llm.context_tokens),
         "concurrency": (settings.replicas, settings.replicas),
         "batch_size": settings.batch_size,
         # Enough batches at once to fill the engine, and one that is being handed over.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from resin_core.config import LLMSection, ResinConfig
 from resin_core.errors import ModelError
-from resin_core.llm.build import OpenChatModel
+from resin_core.llm.build import OpenChatModel, open_chat_model
 from resin_core.llm.protocol import Deadline
 from resin_core.models.cache import Progress
 from resin_core.models.host import ModelHost
@@ -61,7 +61,7 @@ class Engine:
             raise RuntimeError("the engine was opened for search only")
         settings = self._host.settings.for_role(role)
         if settings not in self._models:
-            self._models[settings] = OpenChatModel(settings, settings.base_url or self._host.base_url)
+            self._models[settings] = open_chat_model(settings, settings.base_url or self._host.base_url)
         return self._models[settings]
 
 

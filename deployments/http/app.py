@@ -29,8 +29,9 @@ def build_http(
     running: Running,
     traces: dict[str, TraceWriter],
     seen: Callable[[Seen], None],
+    end: Callable[[], None],
 ) -> FastAPI:
-    """Routes, errors and the edge around them; the service begins and ends with the application."""
+    """Routes, errors and the edge around them; the service begins and ends with the application, `end` comes last."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -40,6 +41,7 @@ def build_http(
         await running.end(_AUDITS_S)
         for writer in traces.values():
             await asyncio.to_thread(writer.close, _AUDITS_S)
+        await asyncio.to_thread(end)
 
     app = FastAPI(
         title="Resin",

@@ -18,9 +18,9 @@ from resin_core.strategies.ports import Composed, Selected, Solved
 class ComposerReplica:
     """The composer port over the model configured for composing; `left_s` is what is left of the answer's time."""
 
-    async def __init__(self, config: ResinConfig, slots: Any, server: Any) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, config: ResinConfig, slots: Any, hosted: Any) -> None:  # type: ignore[misc]  # Serve awaits it
         configure()
-        self._model = RoleModel(config, "composer", slots, server)
+        self._model = RoleModel(config, "composer", slots, hosted)
         self._composer = LLMComposer(self._model)
         await self._model.start()
 

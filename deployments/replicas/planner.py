@@ -15,9 +15,9 @@ from resin_core.strategies.ports import Planned
 class PlannerReplica:
     """The planner port over the model configured for planning."""
 
-    async def __init__(self, config: ResinConfig, slots: Any, server: Any) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(self, config: ResinConfig, slots: Any, hosted: Any) -> None:  # type: ignore[misc]  # Serve awaits it
         configure()
-        self._model = RoleModel(config, "planner", slots, server)
+        self._model = RoleModel(config, "planner", slots, hosted)
         self._planner = LLMPlanner(self._model)
         await self._model.start()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 
@@ -33,12 +33,16 @@ class EmbeddedSection(Section):
 
 
 class VLLMSection(Section):
-    """The vLLM engines that the indexing job starts itself when indexing.engine is vllm."""
+    """vLLM engines that Resin starts: in the job (indexing.engine vllm), in the endpoint (serving.engine vllm)."""
 
     model_path: str | None = Field(
         None, description="Folder of the weights on every node, or a hub name; unset: llm.model is the hub name."
     )
-    replicas: int = Field(1, ge=1, description="Engines side by side, each with its own copy of the model.")
+    replicas: int = Field(
+        1,
+        ge=1,
+        description="Engines of the job side by side, each with a copy of the model; online: serving.llm.",
+    )
     tensor_parallel: int = Field(1, ge=1, description="GPUs over which one engine spreads the model.")
     gpu_memory_share: float = Field(
         0.9,
@@ -53,6 +57,18 @@ class VLLMSection(Section):
     device: Literal["cuda", "cpu"] = Field("cuda", description="cpu needs the CPU build of vLLM; for trials.")
     stall_s: float = Field(900.0, gt=0, description="The job ends when no engine finishes a batch for so long.")
 
+    def arguments(self, context_tokens: int | None) -> dict[str, Any]:
+        """Arguments of vLLM's engine. What shares out memory and devices is never left to a default."""
+        given: dict[str, Any] = {
+            "tensor_parallel_size": self.tensor_parallel,
+            "gpu_memory_utilization": self.gpu_memory_share,
+            "max_num_seqs": self.max_sequences,
+            "enable_prefix_caching": True,
+            "enforce_eager": self.enforce_eager,
+            "dtype": self.dtype,
+        }
+        return given if context_tokens is None else given | {"max_model_len": context_tokens}
+
 
 class RoleSection(Section):
     """Another model for one role of the online path; what is unset is as in llm."""
@@ -61,6 +77,10 @@ class RoleSection(Section):
     model: str | None = Field(None, description="Its name at the endpoint.")
     api_key: SecretStr | None = Field(None, description="Bearer key of its endpoint.")
     max_concurrency: int | None = Field(None, ge=1, le=4096, description="Requests in flight at once.")
+    model_path: str | None = Field(
+        None,
+        description="Folder of its weights, with serving.engine vllm; unset: model is the hub name.",
+    )
 
 
 class LLMSection(Section):
@@ -89,6 +109,9 @@ class LLMSection(Section):
     def for_role(self, role: Literal["planner", "composer"]) -> LLMSection:
         """The settings of the model that a role uses; a key is not sent to another endpoint than its own."""
         own = {name: value for name, value in getattr(self, role) if value is not None}
+        path = own.pop("model_path", None)
+        if path is not None or own.get("model", self.model) != self.model:
+            own["vllm"] = self.vllm.model_copy(update={"model_path": path})
         if "base_url" in own:
             own.setdefault("api_key", None)
         return self.model_copy(update=own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -80,6 +80,11 @@ class ServingSection(Section):
     keys_file: str | None = Field(None, description="YAML or JSON list of further keys, such as a mounted secret.")
     smoke: bool = Field(True, description="Ready only once a question on the index's first document was answered.")
     smoke_question: str | None = Field(None, description="The question instead of that.")
+    engine: Literal["endpoint", "vllm"] = Field(
+        "endpoint",
+        description="Who answers the model's calls: the endpoint of llm (without llm.base_url the embedded server), or "
+        "vLLM engines in the same application.",
+    )
     cpus: int | None = Field(None, ge=1, description="CPUs of the local Ray; unset: what the machine has, at least 4.")
     traces: TracesSection = TracesSection()
     ingress: ReplicasSection = ReplicasSection(max_ongoing=1024, target_ongoing=64.0)
@@ -87,6 +92,7 @@ class ServingSection(Section):
     retriever: ReplicasSection = ReplicasSection(max_replicas=4, cpus=0.5)
     composer: ReplicasSection = ReplicasSection(max_replicas=4)
     encoder: ReplicasSection = ReplicasSection(max_replicas=2, cpus=0.5, max_ongoing=256, target_ongoing=64.0)
+    llm: ReplicasSection = ReplicasSection(cpus=1, max_ongoing=256, target_ongoing=64.0, health_check_timeout_s=60.0)
     encoder_batch: int = Field(64, ge=1, description="Requests that an encoder replica takes together.")
     encoder_wait_s: float = Field(
         0.0, ge=0, description="How long an encoder replica waits to fill a batch; what came meanwhile is in it anyway."
@@ -94,7 +100,7 @@ class ServingSection(Section):
     otlp_endpoint: str | None = Field(None, description="OTLP/HTTP address that spans are sent to; unset: none.")
 
     def options(self, name: str) -> dict[str, Any]:
-        """What Ray Serve is told of the deployment `name` (ingress, planner, retriever, composer, encoder)."""
+        """What Ray Serve is told of the deployment `name` (ingress, planner, retriever, composer, encoder, llm)."""
         replicas: ReplicasSection = getattr(self, name)
         scaling: dict[str, Any] = {"num_replicas": replicas.min_replicas}
         if replicas.max_replicas > replicas.min_replicas:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from resin_core.config.sections import LLMSection
-from resin_core.llm.client import OpenAIChatModel
+from resin_core.llm.client import OpenAIChatModel, WireChatModel
 from resin_core.llm.ledger import LedgerModel
 from resin_core.llm.limit import LimitedModel
 from resin_core.llm.overload import WatchedModel
@@ -14,15 +14,15 @@ from resin_core.llm.wire import ModelEntry
 
 
 class OpenChatModel(LedgerModel):
-    """The whole stack, with the connections it owns; an async context manager.
+    """The whole stack over a client, which it owns; an async context manager.
 
     Ledger over retry over limit over overload count over client: a call that pauses between tries holds no slot, and
     what a caller asked for counts once, however many tries it took (`retries` counts the others). The limit starts as
     `settings.max_concurrency`.
     """
 
-    def __init__(self, settings: LLMSection, base_url: str) -> None:
-        self._client = OpenAIChatModel(settings, base_url, settings.model)
+    def __init__(self, settings: LLMSection, client: WireChatModel) -> None:
+        self._client = client
         self._watched = WatchedModel(self._client)
         self._limited = LimitedModel(self._watched, settings.max_concurrency)
         self._retrying = RetryingModel(self._limited, settings)
@@ -79,4 +79,4 @@ def open_chat_model(settings: LLMSection, base_url: str) -> OpenChatModel:
 
     Connects to nothing yet. Raises ConfigError when the URL or the key cannot be used.
     """
-    return OpenChatModel(settings, base_url)
+    return OpenChatModel(settings, OpenAIChatModel(settings, base_url))

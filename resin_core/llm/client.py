@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,50 +28,45 @@ _KEEPALIVE_S = 3.0
 _NO_KEY = "none"
 
 
-class OpenAIChatModel:
-    """Implements ChatModel. Holds one HTTP connection pool: use it in one event loop, and `aclose` it.
+class WireChatModel(ABC):
+    """ChatModel over something that takes and gives the bodies of the OpenAI chat API.
 
-    Each call is bounded by `settings.request_timeout_s` as a whole (LLMTimeoutError), connecting by
-    `settings.connect_timeout_s` (LLMUnavailableError), and everything by the caller's deadline (DeadlineError).
-    Raises ConfigError when `base_url` or the key cannot be used.
+    Each call is bounded by `settings.request_timeout_s` as a whole (LLMTimeoutError) and by the caller's deadline
+    (DeadlineError).
     """
 
-    def __init__(self, settings: LLMSection, base_url: str, model: str) -> None:
-        import httpx
-        import openai
-
-        key = settings.api_key.get_secret_value().strip() if settings.api_key else ""
+    def __init__(self, settings: LLMSection, endpoint: Endpoint) -> None:
         self._settings = settings
-        self._model = model
-        self._endpoint = Endpoint.of(base_url, key, settings.connect_timeout_s)
-        # Any: the SDK takes clients of httpx and of its successor, its annotation names only one, by version.
-        http_client: Any = httpx.AsyncClient(
-            timeout=httpx.Timeout(None, connect=settings.connect_timeout_s),
-            limits=httpx.Limits(
-                max_connections=None,
-                max_keepalive_connections=settings.max_concurrency,
-                keepalive_expiry=_KEEPALIVE_S,
-            ),
-            follow_redirects=True,
-            trust_env=not self._endpoint.is_loopback,
-        )
-        self._client = openai.AsyncOpenAI(
-            api_key=key or _NO_KEY, base_url=base_url, max_retries=0, http_client=http_client
-        )
-        # The SDK reads these from the environment, for its maker's own service; other endpoints are not told.
-        self._client.organization = self._client.project = None
+        self._endpoint = endpoint
 
     @property
     def model_name(self) -> str:
-        """Name sent to the endpoint."""
-        return self._model
+        """Name sent with each call."""
+        return self._settings.model
+
+    @abstractmethod
+    async def _create(self, sent: dict[str, Any]) -> Any:
+        """What Completion can be read from; for `stream`, something with `__anext__` of what Chunk can be read from,
+        and an async `close`, which stops the server."""
+
+    @abstractmethod
+    def _typed(self, error: Exception) -> Exception | None:
+        """What an error of a call means, in Resin's own tree; None: it is passed on."""
+
+    @abstractmethod
+    async def models(self, timeout_s: float | None = None) -> list[ModelEntry]:
+        """What is served. Raises as `complete`; `timeout_s` instead of the request's time."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Closes what it holds."""
 
     async def complete(self, request: Request, deadline: Deadline | None = None) -> Reply:
         """One call. Raises LLMError kinds, LLMReplyError("empty") for a reply without text, or DeadlineError."""
         bound = _Bound(self._settings.request_timeout_s, deadline)
-        create: Any = self._client.chat.completions.create
         async with self._call(bound):
-            completion = Completion.model_validate(await create(**arguments(request, self._model, self._settings.seed)))
+            sent = arguments(request, self._settings.model, self._settings.seed)
+            completion = Completion.model_validate(await self._create(sent))
         choice = completion.choices[0]
         return self._reply(
             scrub(choice.message.content or ""),
@@ -81,9 +77,10 @@ class OpenAIChatModel:
         )
 
     async def stream(self, request: Request, deadline: Deadline | None = None) -> AsyncIterator[str | Reply]:
-        """Pieces, then the Reply. Raises as `complete`; closing it closes the connection, and so stops the server."""
+        """Pieces, then the Reply. Raises as `complete`; closing it stops the server."""
         bound = _Bound(self._settings.request_timeout_s, deadline)
-        create: Any = self._client.chat.completions.create
+        sent = arguments(request, self._settings.model, self._settings.seed)
+        sent |= {"stream": True, "stream_options": {"include_usage": True}}
         pieces: list[str] = []
         finish: str | None = None
         model: str | None = None
@@ -91,11 +88,7 @@ class OpenAIChatModel:
         events: Any = None
         try:
             async with self._call(bound):
-                events = await create(
-                    **arguments(request, self._model, self._settings.seed),
-                    stream=True,
-                    stream_options={"include_usage": True},
-                )
+                events = await self._create(sent)
             while True:
                 async with self._call(bound):
                     event = await anext(events, None)
@@ -118,8 +111,65 @@ class OpenAIChatModel:
             raise LLMUnavailableError(f"the stream of {self._endpoint.url} ended before the reply did")
         yield self._reply("".join(pieces), finish, model, usage, bound.elapsed_s())
 
+    def _reply(self, text: str, finish: str | None, model: str | None, usage: Usage, seconds: float) -> Reply:
+        if not text:
+            raise LLMReplyError(
+                "empty", f"the reply of {self._endpoint.url} has no text (finish_reason {finish})", "", usage
+            )
+        return Reply(
+            text=text, finish_reason=finish or "stop", model=model or self.model_name, usage=usage, seconds=seconds
+        )
+
+    @asynccontextmanager
+    async def _call(self, bound: _Bound) -> AsyncIterator[None]:
+        """Bounds one wait for the server and types what goes wrong in it.
+
+        `from None`: exceptions of a client hold the request with its key, and cannot be pickled across processes.
+        """
+        try:
+            async with asyncio.timeout(bound.left_s(self._endpoint)):
+                yield
+        except TimeoutError:
+            raise bound.error(self._endpoint) from None
+        except Exception as error:
+            typed = self._typed(error)
+            if typed is None:
+                raise
+            raise typed from None
+
+
+class OpenAIChatModel(WireChatModel):
+    """ChatModel over HTTP. Holds one connection pool: use it in one event loop, and `aclose` it.
+
+    Connecting is bounded by `settings.connect_timeout_s` (LLMUnavailableError). Raises ConfigError when `base_url` or
+    the key cannot be used.
+    """
+
+    def __init__(self, settings: LLMSection, base_url: str) -> None:
+        import httpx
+        import openai
+
+        key = settings.api_key.get_secret_value().strip() if settings.api_key else ""
+        super().__init__(settings, Endpoint.of(base_url, key, settings.connect_timeout_s))
+        # Any: the SDK takes clients of httpx and of its successor, its annotation names only one, by version.
+        http_client: Any = httpx.AsyncClient(
+            timeout=httpx.Timeout(None, connect=settings.connect_timeout_s),
+            limits=httpx.Limits(
+                max_connections=None,
+                max_keepalive_connections=settings.max_concurrency,
+                keepalive_expiry=_KEEPALIVE_S,
+            ),
+            follow_redirects=True,
+            trust_env=not self._endpoint.is_loopback,
+        )
+        self._client = openai.AsyncOpenAI(
+            api_key=key or _NO_KEY, base_url=base_url, max_retries=0, http_client=http_client
+        )
+        # The SDK reads these from the environment, for its maker's own service; other endpoints are not told.
+        self._client.organization = self._client.project = None
+
     async def models(self, timeout_s: float | None = None) -> list[ModelEntry]:
-        """The entries of /v1/models. Raises as `complete`; `timeout_s` instead of the request's time."""
+        """The entries of /v1/models; as WireChatModel."""
         bound = _Bound(timeout_s or self._settings.request_timeout_s, None)
         async with self._call(bound):
             raw = await self._client.models.with_raw_response.list()
@@ -130,31 +180,17 @@ class OpenAIChatModel:
         """Closes the connections, those of running calls too."""
         await self._client.close()
 
-    def _reply(self, text: str, finish: str | None, model: str | None, usage: Usage, seconds: float) -> Reply:
-        if not text:
-            raise LLMReplyError(
-                "empty", f"the reply of {self._endpoint.url} has no text (finish_reason {finish})", "", usage
-            )
-        return Reply(
-            text=text, finish_reason=finish or "stop", model=model or self._model, usage=usage, seconds=seconds
-        )
+    async def _create(self, sent: dict[str, Any]) -> Any:
+        create: Any = self._client.chat.completions.create
+        return await create(**sent)
 
-    @asynccontextmanager
-    async def _call(self, bound: _Bound) -> AsyncIterator[None]:
-        """Bounds one wait for the server and types what goes wrong in it.
-
-        `from None`: the SDK's exceptions hold the request with its key, and cannot be pickled across processes.
-        """
+    def _typed(self, error: Exception) -> Exception | None:
         import httpx
         import openai
 
-        try:
-            async with asyncio.timeout(bound.left_s(self._endpoint)):
-                yield
-        except TimeoutError:
-            raise bound.error(self._endpoint) from None
-        except (openai.OpenAIError, httpx.RequestError, ValueError) as error:
-            raise typed_error(error, self._endpoint) from None
+        if isinstance(error, openai.OpenAIError | httpx.RequestError | ValueError):
+            return typed_error(error, self._endpoint)
+        return None
 
 
 class _Bound:

@@ -89,7 +89,7 @@ def check_fits(request: Request, context: int | None) -> None:
 
 
 async def _models(settings: LLMSection, base_url: str, timeout_s: float) -> list[ModelEntry]:
-    client = OpenAIChatModel(settings, base_url, settings.model)
+    client = OpenAIChatModel(settings, base_url)
     try:
         return await client.models(timeout_s)
     finally:

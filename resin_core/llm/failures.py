@@ -75,7 +75,7 @@ def typed_error(error: Exception, endpoint: Endpoint) -> LLMError:
     import openai
 
     if isinstance(error, openai.APIStatusError):
-        return _from_status(error.status_code, error, endpoint, error.response.headers)
+        return status_error(error.status_code, error, endpoint, error.response.headers)
     if isinstance(error, openai.APIConnectionError | httpx.RequestError):
         return _connection(error, endpoint)
     if isinstance(error, openai.APIResponseValidationError) or not isinstance(error, openai.APIError):
@@ -86,7 +86,7 @@ def typed_error(error: Exception, endpoint: Endpoint) -> LLMError:
     # An error sent inside a stream: the status line said 200, the event says what went wrong.
     code = str(error.code)
     status = int(code) if code in _STATUS_CODES else 500
-    return _from_status(status, error, endpoint, {})
+    return status_error(status, error, endpoint, {})
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -102,7 +102,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
     return max(0.0, seconds) if seconds < float("inf") else None
 
 
-def _from_status(status: int, error: Any, endpoint: Endpoint, headers: Mapping[str, str]) -> LLMError:
+def status_error(status: int, error: Any, endpoint: Endpoint, headers: Mapping[str, str]) -> LLMError:
+    """The error of Resin's tree for an HTTP status; `error` has the message, code, type and param of its body."""
     said = endpoint.clean(str(error.message))
     if _OVERFLOW & {str(error.code), str(error.type), str(error.param)}:
         return ContextLengthError(

@@ -58,7 +58,7 @@ async def make(request: pytest.FixtureRequest, scripted_llm: ScriptedServer) -> 
         if request.param == "fake":
             return FakeChatModel(*actions)
         scripted_llm.script(*actions)
-        opened.append(OpenAIChatModel(settings(), scripted_llm.base_url, "scripted"))
+        opened.append(OpenAIChatModel(settings(), scripted_llm.base_url))
         return opened[-1]
 
     yield make
@@ -154,7 +154,7 @@ async def test_a_stream_that_ends_without_a_finish_is_an_error(make):
 
 @pytest.fixture
 async def client(scripted_llm: ScriptedServer) -> AsyncIterator[OpenAIChatModel]:
-    model = OpenAIChatModel(settings(api_key=KEY, request_timeout_s=1), scripted_llm.base_url, "scripted")
+    model = OpenAIChatModel(settings(api_key=KEY, request_timeout_s=1), scripted_llm.base_url)
     yield model
     await model.aclose()
 
@@ -334,7 +334,7 @@ async def test_statuses_say_what_to_do_and_never_the_key(client, scripted_llm, s
 
 
 async def test_an_endpoint_that_is_down():
-    model = OpenAIChatModel(settings(), "http://user:password@127.0.0.1:9/v1?token=abc", "scripted")
+    model = OpenAIChatModel(settings(), "http://user:password@127.0.0.1:9/v1?token=abc")
     with pytest.raises(LLMUnavailableError, match=r"cannot reach .*http://127\.0\.0\.1:9/v1: ") as caught:
         await model.complete(ASK)
     assert "password" not in str(caught.value) and "abc" not in str(caught.value)
@@ -352,7 +352,7 @@ async def test_a_connection_that_is_never_accepted_is_bounded_by_the_connect_tim
             one.setblocking(False)
             one.connect_ex(full.getsockname())
         url = f"http://127.0.0.1:{full.getsockname()[1]}/v1"
-        model = OpenAIChatModel(settings(connect_timeout_s=0.3), url, "scripted")
+        model = OpenAIChatModel(settings(connect_timeout_s=0.3), url)
         with pytest.raises(LLMUnavailableError, match=r"connect_timeout_s = 0\.3 s"):
             await model.complete(ASK)
         await model.aclose()
@@ -363,13 +363,13 @@ async def test_a_connection_that_is_never_accepted_is_bounded_by_the_connect_tim
 @pytest.mark.parametrize("url", ["127.0.0.1:8000/v1", "localhost/v1", "ftp://host/v1", "http://", "http://h:x/v1", ""])
 def test_a_url_that_is_none_is_a_config_error(url):
     with pytest.raises(ConfigError, match=r"llm\.base_url"):
-        OpenAIChatModel(settings(), url, "scripted")
+        OpenAIChatModel(settings(), url)
 
 
 @pytest.mark.parametrize("key", ["sk-\nbroken", "clé-secrète", "two words"])
 def test_a_key_that_cannot_be_sent_is_a_config_error_without_the_key(key):
     with pytest.raises(ConfigError, match=r"llm\.api_key") as caught:
-        OpenAIChatModel(settings(api_key=key), "http://h/v1", "scripted")
+        OpenAIChatModel(settings(api_key=key), "http://h/v1")
     assert key not in str(caught.value)
 
 

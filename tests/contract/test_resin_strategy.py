@@ -47,7 +47,7 @@ async def model(request: pytest.FixtureRequest, scripted_llm: ScriptedServer) ->
         yield FakeChatModel(playing())
         return
     scripted_llm.script(playing())
-    client = OpenAIChatModel(LLMSection(model="scripted"), scripted_llm.base_url, "scripted")
+    client = OpenAIChatModel(LLMSection(model="scripted"), scripted_llm.base_url)
     yield client
     await client.aclose()
 

@@ -40,9 +40,9 @@ class Endpoint:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout_s, trust_env=False)
 
-    def post(self, path: str, body: dict[str, Any], **more: Any) -> httpx.Response:
+    def post(self, path: str, body: dict[str, Any], timeout_s: float = 60.0, **more: Any) -> httpx.Response:
         """One request without a client to keep."""
-        return httpx.post(f"{self.url}{path}", json=body, timeout=60, trust_env=False, **more)
+        return httpx.post(f"{self.url}{path}", json=body, timeout=timeout_s, trust_env=False, **more)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """One request without a client to keep."""
@@ -50,10 +50,13 @@ class Endpoint:
 
 
 @contextmanager
-def endpoint(base_url: str, index: Path | str, settings: Sequence[str] = (), ready: bool = True) -> Iterator[Endpoint]:
-    """The application over an index, on the Ray that runs; with `ready` once it answers."""
+def endpoint(
+    base_url: str | None, index: Path | str, settings: Sequence[str] = (), ready: bool = True
+) -> Iterator[Endpoint]:
+    """The application over an index, on the Ray that runs; with `ready` once it answers. None: it hosts the model."""
     port = free_port()
-    given = [f"llm.base_url={base_url}", "llm.model=scripted", f"index.uri={index}", *SMALL, *settings]
+    model = [f"llm.base_url={base_url}", "llm.model=scripted"] if base_url else []
+    given = [*model, f"index.uri={index}", *SMALL, *settings]
     config = load_config(None, given, env={})
     serve.start(proxy_location="HeadOnly", http_options={"host": "127.0.0.1", "port": port})
     try:

@@ -16,7 +16,7 @@ from jobs.orders import ActorReport, Orders, Verdict
 from jobs.watch import Watch
 from resin_core.errors import LLMRequestError, StoppedError
 from resin_core.ids import content_hash
-from resin_core.llm.build import OpenChatModel
+from resin_core.llm.build import OpenChatModel, open_chat_model
 from resin_core.records import Document
 from resin_core.store.filesystem import IndexFolder
 from resin_core.store.replies import ReplyFolder
@@ -50,7 +50,7 @@ async def extracted(
     watch = Watch(config.indexing, config.llm)
     replies = ReplyFolder(IndexFolder.at(place), "results")
     counts = {"documents": 0, "failed": 0, "units": 0}
-    async with OpenChatModel(config.llm, server.base_url) as model:
+    async with open_chat_model(config.llm, server.base_url) as model:
         extractor = Extractor(config.llm, config.indexing, replies, Handle(watch), model)
 
         async def one(number: int) -> None:

@@ -15,7 +15,8 @@ from ray.serve._private.api import call_user_app_builder_with_args_if_necessary 
 
 from deployments.app import bound, build, served_indexes
 from deployments.checking import IMPORT_PATH
-from resin_core.config import ServingSection, load_config
+from deployments.replicas.slots import Slots
+from resin_core.config import LLMSection, ServingSection, load_config
 from resin_core.config.serving import ReplicasSection
 from resin_core.errors import ConfigError, IndexCorruptError, IndexMissingError, StoreError
 from resin_core.store.filesystem import IndexFolder
@@ -114,6 +115,26 @@ def test_a_model_server_of_its_own_only_where_a_role_has_no_endpoint(make: Make)
     assert "modelserver" in parts(bound_with(*given))
     assert "modelserver" in parts(bound_with(*given, "llm.planner.base_url=http://127.0.0.1:1/v1"))
     assert "modelserver" not in parts(bound_with(*given, ENDPOINT))
+
+
+def test_engines_are_shared_by_the_roles_that_use_the_same_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosted: list[tuple[str, str | None]] = []
+
+    def engine(settings: LLMSection, serving: ServingSection) -> Application:
+        hosted.append((settings.model, settings.vllm.model_path))
+        return serve.deployment(Slots).options(name=f"llm:{settings.model}").bind()
+
+    monkeypatch.setattr("deployments.app.engine", engine)
+    given = (f"index.uri={make()}", OPEN, "serving.engine=vllm", "llm.model=a", "llm.vllm.model_path=/a")
+    assert {"llm:a"} == parts(bound_with(*given)).keys() - {*DEPLOYMENTS, "slots"}
+    own = ("llm.planner.model=b", "llm.planner.model_path=/b")
+    assert {"llm:a", "llm:b"} <= parts(bound_with(*given, *own)).keys()
+    assert {"llm:a"} == parts(bound_with(*given, "llm.planner.base_url=http://h/v1")).keys() - {*DEPLOYMENTS, "slots"}
+    assert hosted == [("a", "/a"), ("b", "/b"), ("a", "/a"), ("a", "/a")]
+    with pytest.raises(ConfigError, match="two folders of weights"):
+        bound_with(*given, "llm.planner.model_path=/c")
+    with pytest.raises(ConfigError, match=r"serving\.engine is vllm, but llm\.base_url names an endpoint"):
+        bound_with(*given, ENDPOINT)
 
 
 def test_an_index_must_be_named() -> None:
