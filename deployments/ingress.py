@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from deployments import collecting
 from deployments.access import Access
 from deployments.http.app import build_http
 from deployments.http.edge import Seen, traceparent_var
@@ -52,6 +53,7 @@ class Ingress:
         handles = Handles(planner, retriever, composer, slots)
         self._service = Service(config, indexes, handles, spare_calls, self._metrics.serving)
         self._spans = Spans.of(serving.otlp_endpoint)
+        collecting.freeze()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The application that Serve runs in this replica."""

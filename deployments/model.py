@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from deployments import collecting
 from deployments.hosting import EngineChatModel
 from resin_core.config import LLMSection, ResinConfig
 from resin_core.errors import LLMUnavailableError
@@ -54,6 +55,7 @@ class RoleModel:
         if self._server is None:
             await self._open(None)
         self._reporting = asyncio.create_task(self._report())
+        collecting.freeze()
 
     async def complete(self, request: Request, deadline: Deadline | None = None) -> Reply:
         """As ChatModel."""

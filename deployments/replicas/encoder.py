@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from ray import serve
 
+from deployments import collecting
 from deployments.logs import configure
 from resin_core.config import EncoderSection
 from resin_core.strategies.ports import Vectors
@@ -23,6 +24,7 @@ class EncoderReplica:
         self._encoder = SentenceEncoder(settings)
         self._together.set_max_batch_size(batch)
         self._together.set_batch_wait_timeout_s(wait_s)
+        collecting.freeze()
 
     async def stamp(self) -> tuple[str, int]:
         """Name and dimension of the encoder, as manifests hold them."""

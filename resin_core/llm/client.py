@@ -182,7 +182,8 @@ class OpenAIChatModel(WireChatModel):
 
     async def _create(self, sent: dict[str, Any]) -> Any:
         create: Any = self._client.chat.completions.create
-        return await create(**sent)
+        # As extra body: the SDK rewrites each message of `messages`, which takes longer than all the rest of a call.
+        return await create(model=self._settings.model, messages=[], stream=sent.get("stream", False), extra_body=sent)
 
     def _typed(self, error: Exception) -> Exception | None:
         import httpx
