@@ -1,4 +1,4 @@
-"""Python's garbage collector in replicas: what was loaded at the start is not looked at again for every so many calls."""
+"""Python's garbage collector in replicas: what was loaded at the start is not looked at again and again."""
 
 from __future__ import annotations
 
