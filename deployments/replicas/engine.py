@@ -5,14 +5,15 @@ What crosses between replicas is text and plain values, so that the callers need
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import ValidationError
 from ray.serve.llm.deployment import LLMServer
-from ray.serve.llm.openai_api_models import ChatCompletionRequest, ErrorInfo, ErrorResponse
+from ray.serve.llm.openai_api_models import ChatCompletionRequest
 
-_BAD_REQUEST = 400
+_BAD_REQUEST, _FAILED = 400, 500
 
 
 class EngineReplica(LLMServer):  # type: ignore[misc]  # Any where vllm is not installed
@@ -23,9 +24,16 @@ class EngineReplica(LLMServer):  # type: ignore[misc]  # Any where vllm is not i
         try:
             request = ChatCompletionRequest.model_validate(body)
         except ValidationError as error:
-            wrong = ErrorInfo(message=str(error), type="BadRequestError", code=_BAD_REQUEST)
-            yield ErrorResponse(error=wrong).model_dump_json()
+            yield _error(_BAD_REQUEST, str(error))
             return
-        async for batch in await self.chat(request):
-            for item in batch if isinstance(batch, list) else (batch,):
-                yield item if isinstance(item, str) else item.model_dump_json()
+        try:
+            async for batch in await self.chat(request):
+                for item in batch if isinstance(batch, list) else (batch,):
+                    yield item if isinstance(item, str) else item.model_dump_json()
+        except Exception as error:
+            # Its class is vLLM's, which the caller may not have.
+            yield _error(_FAILED, f"{type(error).__name__}: {error}")
+
+
+def _error(code: int, message: str) -> str:
+    return json.dumps({"error": {"message": message, "type": "error", "code": code}})

@@ -15,8 +15,9 @@ _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?!\d)")
 
 MODES = ("lookup", "bridge", "comparison", "calculation", "explanation")
 
-# Bounds every part, so that a small model cannot count on for ever where hop numbers stand.
-_HOP_LINE = r"^[^|\n]{4,200}\|[^|\n]{0,80}\|[^|\n]{0,100}\|[ a-z]{0,12}\|[ 1-9]{0,2}$"
+# Bounds the last parts, so that a small model cannot count on for ever where hop numbers stand. The others have no
+# counts: xgrammar, vLLM's grammar engine, fails on a negated class that is repeated a counted number of times.
+_HOP_LINE = r"^[^|\n]+\|[^|\n]*\|[^|\n]*\|[ a-z]{0,12}\|[ 1-9]{0,2}$"
 
 PROMPT = Prompt(
     name="plan",
