@@ -10,13 +10,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
-import ray
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.endpoints import Endpoint, endpoint, ray_for_serving, until_ready
 from tests.integration.indexing_runs import corpus, index
+from tests.integration.ray_metrics import samples
 from tests.scripted_llm import ScriptedServer
 from tests.scripted_llm.indexing_replies import play
 from tests.vllm.test_vllm_engine import SETTINGS
@@ -86,11 +84,6 @@ def test_a_client_that_leaves_stops_the_engine(served: Endpoint) -> None:
 
 def running() -> float:
     """Requests that the engine works on, by its own count among Ray's metrics."""
-    found = []
-    for node in ray.nodes():
-        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-        for family in text_string_to_metric_families(httpx.get(url, timeout=30, trust_env=False).text):
-            if family.name.endswith("vllm_num_requests_running"):
-                found += [sample.value for sample in family.samples]
+    found = [sample.value for sample in samples() if sample.name.endswith("vllm_num_requests_running")]
     assert found, "the engine's metrics are not there"
     return sum(found)
