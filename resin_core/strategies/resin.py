@@ -1,5 +1,7 @@
 """The resin strategy: plan, one search per need, pack, select, compose (RESIN sections 3.5 and 3.6).
 
+The question's own search runs while it is planned: two model calls stand before the first word, and little else.
+
 Hop answers are for the audit trail: they run beside composition and are never shown to the composer.
 """
 
@@ -24,7 +26,7 @@ from resin_core.records import (
     SourcePassage,
     UnitKind,
 )
-from resin_core.strategies.ports import Composed, Composer, Event, Planner, Retriever, Selected, Solved
+from resin_core.strategies.ports import Composed, Composer, Event, Planner, Retrieved, Retriever, Selected, Solved
 from resin_core.strategies.recorder import Recorder
 
 NAME = "resin"
@@ -60,11 +62,16 @@ async def answer(
     question: str, ports: Ports, run: ResinRun, recorder: Recorder, deadline: Deadline
 ) -> AsyncIterator[Event]:
     """Events plan, candidates, evidence, token..., answer, done. Raises LLMError kinds and DeadlineError."""
-    plan = await _plan(question, ports.planner, run, recorder, deadline)
-    yield Event(kind="plan", data=plan.model_dump(mode="json"))
-
-    started = recorder.now_s()
-    retrieved = await ports.retriever.search([hop.query for hop in plan.hops], run.kinds, run.top_k, deadline)
+    early = _search_early(question, ports.retriever, run, deadline)
+    try:
+        plan = await _plan(question, ports.planner, run, recorder, deadline)
+        yield Event(kind="plan", data=plan.model_dump(mode="json"))
+        started = recorder.now_s()
+        retrieved = await _retrieve(question, plan, early, ports.retriever, run, deadline)
+    finally:
+        if early is not None:
+            early.cancel()
+            await asyncio.gather(early, return_exceptions=True)
     packed = pack(retrieved.candidates, retrieved.passages, run.evidence_tokens, run.min_share, run.passage_budget)
     hops = _hop_rows(plan, retrieved.candidates)
     # With the sentences of each passage: what was found and not packed must be told from what was never found.
@@ -110,6 +117,39 @@ async def answer(
             task.cancel()
         await asyncio.gather(*solvers, return_exceptions=True)
     yield Event(kind="done", data={"usage": recorder.usage.model_dump(), "trace_id": recorder.trace_id})
+
+
+def _search_early(
+    question: str, retriever: Retriever, run: ResinRun, deadline: Deadline
+) -> asyncio.Task[Retrieved] | None:
+    """The search for the question itself, while it is planned; None when no plan would take it in."""
+    if not (run.decompose and run.include_question):
+        return None
+    return asyncio.ensure_future(retriever.search([question], run.kinds, run.top_k, deadline))
+
+
+async def _retrieve(
+    question: str,
+    plan: QueryPlan,
+    early: asyncio.Task[Retrieved] | None,
+    retriever: Retriever,
+    run: ResinRun,
+    deadline: Deadline,
+) -> Retrieved:
+    """A row of candidates a hop; hops that the early search has answered are not searched again."""
+    queries = [hop.query for hop in plan.hops]
+    if early is None or question not in queries:
+        return await retriever.search(queries, run.kinds, run.top_k, deadline)
+    others = [query for query in queries if query != question]
+    found = Retrieved(candidates=(), passages={})
+    if others:
+        found = await retriever.search(others, run.kinds, run.top_k, deadline)
+    asked = await early
+    rows = iter(found.candidates)
+    return Retrieved(
+        candidates=tuple(asked.candidates[0] if query == question else next(rows) for query in queries),
+        passages=found.passages | asked.passages,
+    )
 
 
 async def _plan(question: str, planner: Planner, run: ResinRun, recorder: Recorder, deadline: Deadline) -> QueryPlan:

@@ -35,7 +35,9 @@ def play(request: dict[str, Any], passages: int = 1) -> Action:
     value: dict[str, Any]
     if "hops" in schema:
         question = asked.rpartition("QUESTION: ")[2]
-        value = {"mode": "lookup", "answer": "fact", "entities": [], "properties": [], "limits": [], "hops": [question]}
+        # Another query than the question, as a model's plan has.
+        hop = f"{question} | thing | what is said | fact | "
+        value = {"mode": "lookup", "answer": "fact", "entities": [], "properties": [], "limits": [], "hops": [hop]}
     elif "units" in schema:
         sentences = dict(_SHOWN.findall(asked))
         numbers = list(schema["units"]["properties"])
